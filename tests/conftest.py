@@ -1,0 +1,32 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write the expected output of script tests anew: read its diff as you would read code",
+    )
+    parser.addoption(
+        "--timing-scale",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="stretch every deadline of the tests, so that a busy machine fails none of them",
+    )
+
+
+@pytest.fixture(scope="session")
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether script tests write their expected output instead of checking it."""
+    return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture(scope="session")
+def timing_scale(request: pytest.FixtureRequest) -> float:
+    """What deadlines are multiplied by."""
+    return float(request.config.getoption("--timing-scale"))
