@@ -74,6 +74,15 @@ class TooManyConnections(ShoalError):
     sqlstate = "53300"
 
 
+# Class F0: the instance itself
+
+
+class InvalidConfiguration(ShoalError):
+    """A value of the configuration, or what it asks of this machine, is wrong: the instance doesn't start."""
+
+    sqlstate = "F0000"
+
+
 # Class 0A: what we don't do
 
 
