@@ -1,0 +1,433 @@
+"""What a log entry does to the catalog: rows in, rows out, and the schema that follows.
+
+Here: Catalog, the state; check(), which refuses a schema change before it is proposed; apply(), which
+must never refuse.
+Not here: entries and their bytes (entries.py), the rows' shape (system.py), making it durable
+(storage/catalog_db.py), changing the physical tables of sharded data (node/ddl.py drives that).
+
+Invariant: apply() depends on nothing but the state and the entry, so every instance that has applied the
+same log has the same catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from shoal.catalog.entries import (
+    AddColumns,
+    ChangeAuth,
+    ColumnSpec,
+    CreateIndex,
+    CreateTable,
+    DdlAbort,
+    DdlCommit,
+    DdlPrepare,
+    Dml,
+    DropIndex,
+    DropTable,
+    Entry,
+    Nop,
+    PartSpec,
+    RenameColumn,
+    RenameIndex,
+    RenameTable,
+    RowChange,
+    SchemaChange,
+    TruncateTable,
+    change_from_json,
+    change_to_json,
+)
+from shoal.catalog.schema import (
+    BUCKET_ID,
+    BUCKET_ID_NAME,
+    FIRST_USER_TABLE_ID,
+    Column,
+    Global,
+    Index,
+    IndexId,
+    KeyPart,
+    Schema,
+    Sharded,
+    Table,
+    TableId,
+    TierName,
+)
+from shoal.catalog.system import (
+    PICO_INDEX,
+    PICO_PENDING_SCHEMA_CHANGE,
+    PICO_PROPERTY,
+    PICO_TABLE,
+    PICO_TIER,
+    SYSTEM_TABLES,
+    Row,
+    index_rows,
+    json_text,
+    sql_type,
+    table_row,
+    tables_of_rows,
+    tier_of_row,
+    type_of,
+)
+from shoal.errors import (
+    DuplicateColumn,
+    DuplicateObject,
+    DuplicateTable,
+    ObjectInUse,
+    ProgramLimitExceeded,
+    UndefinedColumn,
+    UndefinedObject,
+    UndefinedTable,
+)
+
+COLUMNS_MAX = 1900  # SQLite's own limit is 2,000, and an upsert names every column twice
+INDEXES_MAX = 128
+TABLES_MAX = 65_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A schema change that is prepared and neither committed nor aborted."""
+
+    version: int  # the index of its DdlPrepare
+    term: int
+    table_id: TableId
+    claimed_names: tuple[str, ...]  # of tables and indexes
+    change: SchemaChange
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The schema, and the changes under way. `schema.version` is that of the last one committed."""
+
+    schema: Schema
+    pending: Mapping[int, Pending] = field(default_factory=dict)  # by version
+    next_table_id: int = FIRST_USER_TABLE_ID
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an apply asks of its store: rows to write, and a table whose physical form changes.
+
+    `global_table` is (before, after) for a global table, whose physical change belongs to the apply itself.
+    """
+
+    catalog: Catalog
+    changes: tuple[RowChange, ...]
+    global_table: tuple[Table | None, Table | None] | None = None
+
+
+# --- checks, before the proposal -----------------------------------------------------------------
+
+
+def check(catalog: Catalog, change: SchemaChange) -> None:
+    """Raises what is wrong with the change. On the leader, at the state that the proposal follows."""
+    schema = catalog.schema
+    table_id, names = _table_of(change), claimed_names(change)
+    for pending in catalog.pending.values():
+        if pending.table_id == table_id or set(pending.claimed_names) & set(names):
+            raise ObjectInUse("another schema change of this table is under way")
+    if not isinstance(change, CreateTable) and table_id not in schema.tables_by_id:
+        raise UndefinedTable(f"table with id {table_id} does not exist")
+    match change:
+        case CreateTable():
+            if change.name in schema.tables:
+                raise DuplicateTable(f"table {change.name} already exists")
+            if len(schema.tables) >= TABLES_MAX:
+                raise ProgramLimitExceeded(f"a cluster has at most {TABLES_MAX} tables")
+            if len(change.columns) > COLUMNS_MAX:
+                raise ProgramLimitExceeded(f"a table has at most {COLUMNS_MAX} columns")
+        case RenameTable():
+            if change.new_name in schema.tables:
+                raise DuplicateTable(f"table {change.new_name} already exists")
+        case AddColumns():
+            table = schema.tables_by_id[table_id]
+            for added in change.columns:
+                if added.name in table.by_name:
+                    raise DuplicateColumn(f"column {added.name} already exists")
+            if len(table.columns) + len(change.columns) > COLUMNS_MAX:
+                raise ProgramLimitExceeded(f"a table has at most {COLUMNS_MAX} columns")
+        case RenameColumn():
+            table = schema.tables_by_id[table_id]
+            if change.column not in table.by_name:
+                raise UndefinedColumn(f"column {change.column} does not exist")
+            if change.new_name in table.by_name:
+                raise DuplicateColumn(f"column {change.new_name} already exists")
+        case CreateIndex():
+            if _index_exists(schema, change.name):
+                raise DuplicateObject(f"index {change.name} already exists")
+            if len(schema.tables_by_id[table_id].indexes) >= INDEXES_MAX:
+                raise ProgramLimitExceeded(f"a table has at most {INDEXES_MAX} indexes")
+        case RenameIndex():
+            if change.name not in schema.indexes:
+                raise UndefinedObject(f"index {change.name} does not exist")
+            if _index_exists(schema, change.new_name):
+                raise DuplicateObject(f"index {change.new_name} already exists")
+        case DropIndex():
+            if change.name not in schema.indexes:
+                raise UndefinedObject(f"index {change.name} does not exist")
+        case DropTable() | TruncateTable():
+            pass
+
+
+def _index_exists(schema: Schema, name: str) -> bool:
+    """Index names are unique in the cluster, those of primary keys too."""
+    return name in schema.indexes or (name.endswith("_pkey") and name.removesuffix("_pkey") in schema.tables)
+
+
+def _table_of(change: SchemaChange) -> TableId:
+    return TableId(change.table_id)
+
+
+def claimed_names(change: SchemaChange) -> tuple[str, ...]:
+    """The names that no other change may take while this one is pending."""
+    match change:
+        case CreateTable():
+            return (f"table:{change.name}", f"index:{change.name}_pkey")
+        case RenameTable():
+            return (f"table:{change.new_name}", f"index:{change.new_name}_pkey")
+        case CreateIndex():
+            return (f"index:{change.name}",)
+        case RenameIndex():
+            return (f"index:{change.new_name}",)
+        case _:
+            return ()
+
+
+# --- what a table becomes ------------------------------------------------------------------------
+
+
+def after(schema: Schema, change: SchemaChange, version: int) -> Table | None:
+    """The table as the committed change leaves it; None: dropped."""
+    if isinstance(change, CreateTable):
+        return _created(change, version)
+    table = schema.tables_by_id[_table_of(change)]
+    match change:
+        case DropTable():
+            return None
+        case TruncateTable():
+            return replace(table, version=version, generation=version)
+        case RenameTable():
+            return replace(table, version=version, name=change.new_name)
+        case AddColumns():
+            return _widened(table, change.columns, version)
+        case RenameColumn():
+            columns = tuple(
+                replace(column, name=change.new_name) if column.name == change.column else column
+                for column in table.columns
+            )
+            return replace(table, version=version, columns=columns)
+        case CreateIndex():
+            next_id = max((index.id for index in table.indexes), default=0) + 1
+            index = Index(
+                IndexId(next_id), change.name, change.unique, "tree", _parts(table, change.parts), version
+            )
+            return replace(table, version=version, indexes=(*table.indexes, index))
+        case DropIndex():
+            kept = tuple(index for index in table.indexes if index.name != change.name)
+            return replace(table, version=version, indexes=kept)
+        case RenameIndex():
+            renamed = tuple(
+                replace(index, name=change.new_name, version=version) if index.name == change.name else index
+                for index in table.indexes
+            )
+            return replace(table, version=version, indexes=renamed)
+
+
+def _created(change: CreateTable, version: int) -> Table:
+    columns = tuple(
+        Column(number, spec.name, type_of(spec.type), spec.nullable)
+        for number, spec in enumerate(change.columns)
+    )
+    numbers = {column.name: column.number for column in columns} | {BUCKET_ID_NAME: BUCKET_ID}
+    if change.sharding_key is None:
+        distribution: Global | Sharded = Global()
+    else:
+        assert change.tier is not None, change
+        key = tuple(numbers[name] for name in change.sharding_key)
+        distribution = Sharded(key, TierName(change.tier), change.implicit)
+    return Table(
+        id=TableId(change.table_id),
+        name=change.name,
+        columns=columns,
+        primary_key=tuple(KeyPart(numbers[part.column], part.descending) for part in change.primary_key),
+        distribution=distribution,
+        version=version,
+        generation=version,
+        engine=change.engine,
+        owner=change.owner,
+        unlogged=change.unlogged,
+    )
+
+
+def _widened(table: Table, specs: Iterable[ColumnSpec], version: int) -> Table:
+    """Columns that may be NULL are added in place. One that may not is possible only while the table is
+    empty (node/ddl.py sees to that), and then SQLite is better given a new table."""
+    number = max(column.number for column in table.columns) + 1
+    added = tuple(Column(number + i, s.name, type_of(s.type), s.nullable) for i, s in enumerate(specs))
+    generation = table.generation if all(column.nullable for column in added) else version
+    return replace(table, version=version, generation=generation, columns=(*table.columns, *added))
+
+
+def _parts(table: Table, specs: Iterable[PartSpec]) -> tuple[KeyPart, ...]:
+    return tuple(KeyPart(table.by_name[spec.column].number, spec.descending) for spec in specs)
+
+
+def column_spec(column: Column) -> ColumnSpec:
+    return ColumnSpec(column.name, sql_type(column.type), column.nullable)
+
+
+# --- apply ---------------------------------------------------------------------------------------
+
+
+def apply(catalog: Catalog, entry: Entry, index: int, term: int) -> Applied:
+    match entry:
+        case Nop() | ChangeAuth():
+            # ChangeAuth's row needs the user's other columns: the store reads and writes it.
+            return Applied(catalog, ())
+        case Dml():
+            return Applied(_with_tiers(catalog, entry.changes), entry.changes)
+        case DdlPrepare():
+            return _prepare(catalog, entry.change, index, term)
+        case DdlCommit():
+            return _commit(catalog, catalog.pending[entry.version])
+        case DdlAbort():
+            return _abort(catalog, catalog.pending[entry.version])
+
+
+def _with_tiers(catalog: Catalog, changes: Iterable[RowChange]) -> Catalog:
+    tiers = dict(catalog.schema.tiers)
+    for change in changes:
+        if change.table_id == PICO_TIER.id:
+            name = TierName(change.key[0])
+            tiers.pop(name, None)
+            if change.row is not None:
+                tiers[name] = tier_of_row(change.row)
+    if tiers == catalog.schema.tiers:
+        return catalog
+    return replace(catalog, schema=replace(catalog.schema, tiers=tiers))
+
+
+def _prepare(catalog: Catalog, change: SchemaChange, index: int, term: int) -> Applied:
+    pending = Pending(index, term, _table_of(change), claimed_names(change), change)
+    row: Row = (
+        pending.table_id,
+        json_text(list(pending.claimed_names)),
+        index,
+        change_to_json(change),
+        None,
+        term,
+        index,
+    )
+    changes = [RowChange(PICO_PENDING_SCHEMA_CHANGE.id, (pending.table_id,), row)]
+    schema, next_table_id = catalog.schema, catalog.next_table_id
+    if isinstance(change, CreateTable):
+        # Listed as not operable, but no statement can name it before it is committed.
+        blocked = replace(_created(change, index), operable=False)
+        next_table_id = max(next_table_id, change.table_id + 1)
+    else:
+        blocked = replace(schema.tables_by_id[pending.table_id], operable=False)
+        schema = schema.with_table(blocked, schema.version)
+    changes.append(RowChange(PICO_TABLE.id, (blocked.id,), table_row(blocked)))
+    changes.append(_property("pending_schema_version", index))
+    prepared = replace(
+        catalog,
+        schema=schema,
+        pending={**catalog.pending, index: pending},
+        next_table_id=next_table_id,
+    )
+    return Applied(prepared, tuple(changes))
+
+
+def _commit(catalog: Catalog, pending: Pending) -> Applied:
+    schema = catalog.schema
+    before = schema.tables_by_id.get(pending.table_id)
+    committed = after(schema, pending.change, pending.version)
+    if committed is not None:
+        committed = replace(committed, operable=True)
+        schema = schema.with_table(committed, pending.version)
+    else:
+        schema = schema.without_table(pending.table_id, pending.version)
+    changes = [
+        *_ended(catalog, pending),
+        *_rows(before, committed),
+        _property("global_schema_version", pending.version),
+    ]
+    table = committed or before
+    assert table is not None, pending
+    left = {version: other for version, other in catalog.pending.items() if version != pending.version}
+    return Applied(
+        replace(catalog, schema=schema, pending=left),
+        tuple(changes),
+        None if table.is_sharded else (before, committed),
+    )
+
+
+def _abort(catalog: Catalog, pending: Pending) -> Applied:
+    schema = catalog.schema
+    changes = _ended(catalog, pending)
+    if isinstance(pending.change, CreateTable):
+        changes.append(RowChange(PICO_TABLE.id, (pending.table_id,), None))
+    else:
+        restored = replace(schema.tables_by_id[pending.table_id], operable=True)
+        schema = schema.with_table(restored, schema.version)
+        changes.append(RowChange(PICO_TABLE.id, (restored.id,), table_row(restored)))
+    left = {version: other for version, other in catalog.pending.items() if version != pending.version}
+    return Applied(replace(catalog, schema=schema, pending=left), tuple(changes))
+
+
+def _ended(catalog: Catalog, pending: Pending) -> list[RowChange]:
+    others = [version for version in catalog.pending if version != pending.version]
+    return [
+        RowChange(PICO_PENDING_SCHEMA_CHANGE.id, (pending.table_id,), None),
+        _property("pending_schema_version", min(others, default=None)),
+    ]
+
+
+def _rows(before: Table | None, committed: Table | None) -> list[RowChange]:
+    """The difference in _pico_table and _pico_index."""
+    changes: list[RowChange] = []
+    old = {row[:2]: row for row in index_rows(before)} if before is not None else {}
+    new = {row[:2]: row for row in index_rows(committed)} if committed is not None else {}
+    # Deletes first: a name that one index gives up may be another's.
+    changes += [RowChange(PICO_INDEX.id, key, None) for key in old if key not in new]
+    if committed is None:
+        assert before is not None
+        changes.append(RowChange(PICO_TABLE.id, (before.id,), None))
+    else:
+        changes.append(RowChange(PICO_TABLE.id, (committed.id,), table_row(committed)))
+    changes += [RowChange(PICO_INDEX.id, key, row) for key, row in new.items() if old.get(key) != row]
+    return changes
+
+
+def _property(key: str, value: object | None) -> RowChange:
+    row = None if value is None else (key, json_text(value))
+    return RowChange(PICO_PROPERTY.id, (key,), row)
+
+
+# --- from rows -----------------------------------------------------------------------------------
+
+
+def catalog_of_rows(rows: Mapping[TableId, Iterable[Row]]) -> Catalog:
+    """The catalog that the system tables' rows add up to: at start, or from a snapshot."""
+    pending: dict[int, Pending] = {}
+    for row in rows[PICO_PENDING_SCHEMA_CHANGE.id]:
+        table_id, _, version, ddl, _, term, _ = row
+        assert isinstance(ddl, str) and isinstance(version, int) and isinstance(term, int)
+        assert isinstance(table_id, int)
+        change = change_from_json(ddl)
+        pending[version] = Pending(version, term, TableId(table_id), claimed_names(change), change)
+    unborn = {p.table_id for p in pending.values() if isinstance(p.change, CreateTable)}
+    tables = tables_of_rows((row for row in rows[PICO_TABLE.id] if row[0] not in unborn), rows[PICO_INDEX.id])
+    properties = {row[0]: row[1] for row in rows[PICO_PROPERTY.id]}
+    version = properties.get("global_schema_version", "0")
+    assert isinstance(version, str)
+    listed = {table.id: table for table in tables} | {table.id: table for table in SYSTEM_TABLES}
+    tiers = [tier_of_row(row) for row in rows[PICO_TIER.id]]
+    schema = Schema(
+        int(version),
+        {table.name: table for table in listed.values()},
+        {tier.name: tier for tier in tiers},
+    )
+    ids = [*schema.tables_by_id, *unborn]
+    return Catalog(schema, pending, max([FIRST_USER_TABLE_ID - 1, *ids]) + 1)

@@ -1,0 +1,169 @@
+"""The entries of the cluster's log: everything that changes the catalog or a global table.
+
+Here: the kinds of entry, the schema changes that DdlPrepare carries, and their bytes.
+Not here: what an entry does (apply.py), the log itself (storage/catalog_db.py).
+
+A schema change takes two entries: DdlPrepare makes it known and blocks the table, DdlCommit or DdlAbort
+ends it. Between them the masters change their own tables. The change's version is the index of its
+DdlPrepare in the log: so it is never used twice, aborted or not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+class RowChange(msgspec.Struct, frozen=True, array_like=True):
+    """One row of a global table as it becomes: `row` None deletes the row of that key.
+
+    Values are in the storage form; msgspec can't type a union of str and bytes, so they say Any.
+    """
+
+    table_id: int
+    key: tuple[Any, ...]
+    row: tuple[Any, ...] | None
+
+
+# --- schema changes ------------------------------------------------------------------------------
+
+
+class ColumnSpec(msgspec.Struct, frozen=True):
+    name: str
+    type: str  # as SqlType.sql_name spells it
+    nullable: bool
+
+
+class PartSpec(msgspec.Struct, frozen=True):
+    column: str
+    descending: bool = False
+
+
+class CreateTable(msgspec.Struct, frozen=True, tag=True):
+    table_id: int
+    name: str
+    columns: tuple[ColumnSpec, ...]
+    primary_key: tuple[PartSpec, ...]
+    sharding_key: tuple[str, ...] | None  # None: global
+    implicit: bool  # the sharding key is the primary key because nobody said otherwise
+    tier: str | None
+    engine: str
+    unlogged: bool
+    owner: int
+
+
+class DropTable(msgspec.Struct, frozen=True, tag=True):
+    table_id: int
+
+
+class TruncateTable(msgspec.Struct, frozen=True, tag=True):
+    table_id: int
+
+
+class RenameTable(msgspec.Struct, frozen=True, tag=True):
+    table_id: int
+    new_name: str
+
+
+class AddColumns(msgspec.Struct, frozen=True, tag=True):
+    table_id: int
+    columns: tuple[ColumnSpec, ...]
+
+
+class RenameColumn(msgspec.Struct, frozen=True, tag=True):
+    table_id: int
+    column: str
+    new_name: str
+
+
+class CreateIndex(msgspec.Struct, frozen=True, tag=True):
+    table_id: int
+    name: str
+    unique: bool
+    parts: tuple[PartSpec, ...]
+
+
+class DropIndex(msgspec.Struct, frozen=True, tag=True):
+    table_id: int
+    name: str
+
+
+class RenameIndex(msgspec.Struct, frozen=True, tag=True):
+    table_id: int
+    name: str
+    new_name: str
+
+
+SchemaChange: TypeAlias = (
+    CreateTable
+    | DropTable
+    | TruncateTable
+    | RenameTable
+    | AddColumns
+    | RenameColumn
+    | CreateIndex
+    | DropIndex
+    | RenameIndex
+)
+
+# --- entries -------------------------------------------------------------------------------------
+
+
+class Nop(msgspec.Struct, frozen=True, tag=True):
+    """A leader's first entry."""
+
+
+class Dml(msgspec.Struct, frozen=True, tag=True):
+    """Rows of global and system tables, all or none."""
+
+    changes: tuple[RowChange, ...]
+    user_id: int
+
+
+class DdlPrepare(msgspec.Struct, frozen=True, tag=True):
+    change: SchemaChange
+    user_id: int
+
+
+class DdlCommit(msgspec.Struct, frozen=True, tag=True):
+    version: int  # the index of its DdlPrepare
+
+
+class DdlAbort(msgspec.Struct, frozen=True, tag=True):
+    version: int
+    sqlstate: str
+    cause: str
+
+
+class ChangeAuth(msgspec.Struct, frozen=True, tag=True):
+    """A user's new password, already turned into a secret."""
+
+    user_id: int
+    method: str
+    secret: str
+
+
+Entry: TypeAlias = Nop | Dml | DdlPrepare | DdlCommit | DdlAbort | ChangeAuth
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
+_change_encoder = msgspec.json.Encoder()
+_change_decoder: msgspec.json.Decoder[SchemaChange] = msgspec.json.Decoder(SchemaChange)
+
+
+def encode(entry: Entry) -> bytes:
+    return _encoder.encode(entry)
+
+
+def decode(data: bytes) -> Entry:
+    return _decoder.decode(data)
+
+
+def change_to_json(change: SchemaChange) -> str:
+    """For the column `ddl` of _pico_pending_schema_change."""
+    return _change_encoder.encode(change).decode()
+
+
+def change_from_json(text: str) -> SchemaChange:
+    return _change_decoder.decode(text)
