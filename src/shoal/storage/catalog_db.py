@@ -1,0 +1,181 @@
+"""catalog.db: the cluster's log, how far it is applied, and what it added up to.
+
+Here: CatalogDb. Appending an entry and applying it is one transaction: the entry, the rows of system and
+global tables that it changes, and the applied index become durable together or not at all.
+Not here: what an entry does (catalog/apply.py), agreement between instances (raft/), the thread that
+this runs on (node/catalog_log.py).
+
+A DML statement on a global table runs twice: first dry, in a transaction that is rolled back, to learn
+which rows it would change; then those rows, not the statement, are the entry. So every instance writes
+the same rows, whatever the statement looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import apsw
+
+from shoal.catalog.apply import Applied, Catalog, apply, catalog_of_rows
+from shoal.catalog.entries import ChangeAuth, Entry, RowChange, encode
+from shoal.catalog.schema import Table, TableId
+from shoal.catalog.system import PICO_USER, SYSTEM_TABLES, Row, json_text
+from shoal.errors import Fault, ShoalError
+from shoal.storage import tables
+from shoal.storage.translate import translate
+from shoal.types.values import Stored
+
+_LOG: Final = """
+CREATE TABLE IF NOT EXISTS _raft_log (
+    "index" INTEGER PRIMARY KEY, term INTEGER NOT NULL, time INTEGER NOT NULL, entry BLOB NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS _raft_state (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+"""
+
+_PHYSICAL: Final = re.compile(r"t(\d+)_\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a DML statement on a global table would change, and what it would answer."""
+
+    changes: tuple[RowChange, ...]
+    rows: list[Row]  # of RETURNING
+    count: int
+
+
+class CatalogDb:
+    """The one connection that writes catalog.db. Not for several threads at once."""
+
+    def __init__(self, connection: apsw.Connection, term: int = 1) -> None:
+        self._connection = connection
+        self._term = term
+        self._captured: list[RowChange] = []
+        self.catalog = self._load()
+        self.last_index = self._state("applied")
+
+    # --- start -----------------------------------------------------------------------------------
+
+    def _load(self) -> Catalog:
+        connection = self._connection
+        with connection:
+            connection.execute(_LOG)
+            for table in SYSTEM_TABLES:
+                tables.create_table(connection, table, schema="main")
+        return catalog_of_rows({table.id: self._rows(table) for table in SYSTEM_TABLES})
+
+    def _rows(self, table: Table) -> list[Row]:
+        columns = ", ".join(column.physical for column in table.columns)
+        return cast(
+            "list[Row]", self._connection.execute(f"SELECT {columns} FROM {table.physical}").fetchall()
+        )
+
+    def _state(self, key: str) -> int:
+        found = self._connection.execute("SELECT value FROM _raft_state WHERE key = ?", (key,)).get
+        return cast(int, found) if found is not None else 0
+
+    # --- append and apply ------------------------------------------------------------------------
+
+    def append(self, entry: Entry, time: int) -> tuple[int, Applied]:
+        """Appends, applies, commits. What is raised has changed nothing, unless it is a Fault."""
+        connection = self._connection
+        index = self.last_index + 1
+        applied = apply(self.catalog, entry, index, self._term)
+        try:
+            with connection:
+                connection.execute(
+                    "INSERT INTO _raft_log VALUES (?, ?, ?, ?)", (index, self._term, time, encode(entry))
+                )
+                self._write(entry, applied)
+                connection.execute("INSERT OR REPLACE INTO _raft_state VALUES ('applied', ?)", (index,))
+        except apsw.Error as error:
+            raise self._translated(error) from error
+        self.catalog, self.last_index = applied.catalog, index
+        return index, applied
+
+    def _translated(self, error: apsw.Error) -> ShoalError:
+        return translate(error, self._naming, files="catalog.db")
+
+    def _naming(self, table_id: int) -> Table | None:
+        return self.catalog.schema.tables_by_id.get(TableId(table_id))
+
+    def _write(self, entry: Entry, applied: Applied) -> None:
+        schema = self.catalog.schema
+        for change in applied.changes:
+            self._put(schema.tables_by_id[TableId(change.table_id)], change)
+        if isinstance(entry, ChangeAuth):
+            self._change_auth(entry)
+        if applied.global_table is not None:
+            before, after = applied.global_table
+            tables.migrate(self._connection, before, after, schema="main")
+            if before is not None and (after is None or after.physical != before.physical):
+                tables.drop_table(self._connection, before.physical, schema="main")
+
+    def _put(self, table: Table, change: RowChange) -> None:
+        key = " AND ".join(f"{table.by_number[part.column].physical} = ?" for part in table.primary_key)
+        self._connection.execute(f"DELETE FROM {table.physical} WHERE {key}", change.key)
+        if change.row is not None:
+            # Not INSERT OR REPLACE: a clash in another unique index must not delete its row.
+            marks = ", ".join("?" * len(change.row))
+            columns = ", ".join(column.physical for column in table.columns)
+            self._connection.execute(
+                f"INSERT INTO {table.physical} ({columns}) VALUES ({marks})", change.row
+            )
+
+    def _change_auth(self, entry: ChangeAuth) -> None:
+        auth = next(c for c in PICO_USER.columns if c.name == "auth")
+        self._connection.execute(
+            f"UPDATE {PICO_USER.physical} SET {auth.physical} = ? WHERE c0 = ?",
+            (json_text([entry.method, entry.secret]), entry.user_id),
+        )
+        if self._connection.changes() != 1:
+            raise Fault(f"user {entry.user_id} has no row in _pico_user")
+
+    # --- DML on global tables --------------------------------------------------------------------
+
+    def dry_run(
+        self, sql: str, bindings: Sequence[Stored], read: Callable[[apsw.Cursor], list[Row]] = list
+    ) -> DryRun:
+        """Runs it, notes which rows it changes, and takes everything back."""
+        connection = self._connection
+        self._captured = []
+        connection.preupdate_hook(self._capture, id="dry run")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                rows = read(connection.execute(sql, bindings))
+                count = connection.changes()
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except apsw.Error as error:
+            raise self._translated(error) from error
+        finally:
+            connection.preupdate_hook(None, id="dry run")
+        return DryRun(tuple(self._captured), rows, count)
+
+    def _capture(self, update: apsw.PreUpdate) -> None:
+        found = _PHYSICAL.fullmatch(update.table_name)
+        assert found is not None, update.table_name
+        table = self.catalog.schema.tables_by_id[TableId(int(found[1]))]
+        old = cast("tuple[Stored, ...] | None", update.old)
+        new = cast("tuple[Stored, ...] | None", update.new)
+        positions = [table.columns.index(table.by_number[part.column]) for part in table.primary_key]
+        old_key = tuple(old[at] for at in positions) if old is not None else None
+        new_key = tuple(new[at] for at in positions) if new is not None else None
+        if old_key is not None and old_key != new_key:
+            self._captured.append(RowChange(table.id, old_key, None))
+        if new_key is not None:
+            self._captured.append(RowChange(table.id, new_key, new))
+
+    def read(self, sql: str, bindings: Sequence[Stored] = ()) -> list[Row]:
+        try:
+            return cast("list[Row]", self._connection.execute(sql, bindings).fetchall())
+        except apsw.Error as error:
+            raise self._translated(error) from error
+
+    def close(self) -> None:
+        self._connection.close()
