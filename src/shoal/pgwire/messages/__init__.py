@@ -30,6 +30,7 @@ from shoal.pgwire.messages.backend import (
     AuthenticationSASLContinue,
     AuthenticationSASLFinal,
     BackendKeyData,
+    BackendMessage,
     BindComplete,
     CloseComplete,
     Column,
@@ -56,6 +57,7 @@ from shoal.pgwire.messages.backend import (
     row_description,
 )
 from shoal.pgwire.messages.backend import DECODERS as BACKEND_DECODERS
+from shoal.pgwire.messages.backend import MESSAGES as BACKEND_MESSAGES
 from shoal.pgwire.messages.fields import (
     BINARY_FORMAT,
     TEXT_FORMAT,
@@ -76,6 +78,7 @@ from shoal.pgwire.messages.frontend import (
     Describe,
     Execute,
     Flush,
+    FrontendMessage,
     FunctionCall,
     GSSENCRequest,
     Parse,
@@ -94,15 +97,18 @@ from shoal.pgwire.messages.frontend import (
     spread_formats,
 )
 from shoal.pgwire.messages.frontend import DECODERS as FRONTEND_DECODERS
+from shoal.pgwire.messages.frontend import MESSAGES as FRONTEND_MESSAGES
 
 __all__ = [
     "BACKEND_DECODERS",
+    "BACKEND_MESSAGES",
     "BINARY_FORMAT",
     "BIND_COMPLETE",
     "CANCEL_REQUEST_CODE",
     "CLOSE_COMPLETE",
     "EMPTY_QUERY_RESPONSE",
     "FRONTEND_DECODERS",
+    "FRONTEND_MESSAGES",
     "GSSENC_REQUEST_CODE",
     "NO_DATA",
     "PARSE_COMPLETE",
@@ -118,6 +124,7 @@ __all__ = [
     "AuthenticationSASLContinue",
     "AuthenticationSASLFinal",
     "BackendKeyData",
+    "BackendMessage",
     "Bind",
     "BindComplete",
     "CancelRequest",
@@ -138,6 +145,7 @@ __all__ = [
     "ErrorResponse",
     "Execute",
     "Flush",
+    "FrontendMessage",
     "FunctionCall",
     "GSSENCRequest",
     "Message",

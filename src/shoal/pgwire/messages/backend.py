@@ -9,6 +9,7 @@ which parameters are reported after login (../settings.py).
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, Literal, Self, TypeAlias
 
@@ -472,33 +473,37 @@ class CopyOutResponse(_CopyResponse, frozen=True, gc=False):
     kind: ClassVar[int] = ord("H")
 
 
-DECODERS: Final[Mapping[int, Callable[[bytes], Message]]] = {
-    ord("R"): decode_authentication,
-    **{
-        message.kind: message.decode
-        for message in (
-            NegotiateProtocolVersion,
-            BackendKeyData,
-            ParameterStatus,
-            ReadyForQuery,
-            ErrorResponse,
-            NoticeResponse,
-            ParseComplete,
-            BindComplete,
-            CloseComplete,
-            NoData,
-            EmptyQueryResponse,
-            PortalSuspended,
-            ParameterDescription,
-            RowDescription,
-            DataRow,
-            CommandComplete,
-            CopyInResponse,
-            CopyOutResponse,
-            CopyData,
-            CopyDone,
-        )
-    },
+BackendMessage: TypeAlias = (
+    Authentication
+    | NegotiateProtocolVersion
+    | BackendKeyData
+    | ParameterStatus
+    | ReadyForQuery
+    | ErrorResponse
+    | NoticeResponse
+    | ParseComplete
+    | BindComplete
+    | CloseComplete
+    | NoData
+    | EmptyQueryResponse
+    | PortalSuspended
+    | ParameterDescription
+    | RowDescription
+    | DataRow
+    | CommandComplete
+    | CopyInResponse
+    | CopyOutResponse
+    | CopyData
+    | CopyDone
+)
+
+# All that have a type byte.
+MESSAGES: Final[tuple[type[BackendMessage], ...]] = typing.get_args(BackendMessage)
+
+# By type byte; a number behind it tells those apart that share R.
+DECODERS: Final[Mapping[int, Callable[[bytes], BackendMessage]]] = {
+    message.kind: decode_authentication if issubclass(message, _Authentication) else message.decode
+    for message in MESSAGES
 }
 
 

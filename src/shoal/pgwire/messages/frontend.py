@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, Literal, Self, TypeAlias
 
@@ -451,24 +452,31 @@ class CopyFail(Message, frozen=True, gc=False):
 _DESCRIBE_UNNAMED_PORTAL: Final = Describe("portal", "")
 _EXECUTE_UNNAMED_PORTAL: Final = Execute("", 0)
 
+FrontendMessage: TypeAlias = (
+    PasswordMessage
+    | SASLInitialResponse
+    | SASLResponse
+    | Query
+    | Parse
+    | Bind
+    | Describe
+    | Execute
+    | Close
+    | Flush
+    | Sync
+    | Terminate
+    | CopyData
+    | CopyDone
+    | CopyFail
+    | FunctionCall
+)
+
+# All that have a type byte.
+MESSAGES: Final[tuple[type[FrontendMessage], ...]] = typing.get_args(FrontendMessage)
+
 # By type byte, without the three that share p.
-DECODERS: Final[Mapping[int, Callable[[bytes], Message]]] = {
-    message.kind: message.decode
-    for message in (
-        Query,
-        Parse,
-        Bind,
-        Describe,
-        Execute,
-        Close,
-        Flush,
-        Sync,
-        Terminate,
-        CopyData,
-        CopyDone,
-        CopyFail,
-        FunctionCall,
-    )
+DECODERS: Final[Mapping[int, Callable[[bytes], FrontendMessage]]] = {
+    message.kind: message.decode for message in MESSAGES if message.kind != PasswordMessage.kind
 }
 
 
