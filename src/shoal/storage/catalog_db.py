@@ -21,7 +21,7 @@ import apsw
 
 from shoal.catalog.apply import Applied, Catalog, apply, catalog_of_rows
 from shoal.catalog.entries import ChangeAuth, Entry, RowChange, encode
-from shoal.catalog.schema import Table, TableId
+from shoal.catalog.schema import Schema, Table, TableId
 from shoal.catalog.system import PICO_USER, SYSTEM_TABLES, Row, json_text
 from shoal.errors import Fault, ShoalError
 from shoal.storage import tables
@@ -99,8 +99,8 @@ class CatalogDb:
     def _translated(self, error: apsw.Error) -> ShoalError:
         return translate(error, self._naming, files="catalog.db")
 
-    def _naming(self, table_id: int) -> Table | None:
-        return self.catalog.schema.tables_by_id.get(TableId(table_id))
+    def _naming(self) -> Schema:
+        return self.catalog.schema
 
     def _write(self, entry: Entry, applied: Applied) -> None:
         schema = self.catalog.schema
@@ -170,6 +170,20 @@ class CatalogDb:
             self._captured.append(RowChange(table.id, old_key, None))
         if new_key is not None:
             self._captured.append(RowChange(table.id, new_key, new))
+
+    def check_migration(self, before: Table | None, after: Table) -> None:
+        """Raises what would make the change of a global table fail: its apply must not find out."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if before is not None:
+                tables.refuse_missing_values(connection, before, after, schema="main")
+            tables.migrate(connection, before, after, schema="main")
+        except apsw.Error as error:
+            raise self._translated(error) from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def read(self, sql: str, bindings: Sequence[Stored] = ()) -> list[Row]:
         try:

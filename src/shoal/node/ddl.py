@@ -1,0 +1,166 @@
+"""Carrying out a schema change: prepare, change the tables of sharded data, commit or abort.
+
+Here: SchemaChanges, the steps and their order, finishing what a crash interrupted, dropping what no catalog
+names any more.
+Not here: what a change does to the catalog (catalog/apply.py), to SQLite (storage/tables.py).
+
+The order makes a crash harmless at every point. DdlPrepare is durable before anything happens to data.db;
+the change of data.db can be repeated; only DdlCommit makes it visible. At start a prepared change is gone on
+with. The old physical table of a DROP or TRUNCATE goes after DdlCommit, when no statement can name it.
+
+With one instance the governor's part (adr/003) is this module's: it is the only master there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from shoal.catalog.apply import Pending, after, check
+from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, Entry, SchemaChange
+from shoal.catalog.schema import Table
+from shoal.errors import ShoalError
+from shoal.node.catalog_log import CatalogLog
+from shoal.storage import tables
+from shoal.storage.catalog_db import CatalogDb
+from shoal.storage.writer import Outcome, Writer, WriteSession, WriteWork
+
+_log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Migrate:
+    """Brings the physical table from one form to the other. Safe to repeat."""
+
+    before: Table | None
+    after: Table | None
+
+    one_statement = False
+
+    def run(self, session: WriteSession) -> None:
+        before, changed = self.before, self.after
+        if before is not None and changed is not None:
+            tables.refuse_missing_values(session.connection, before, changed, schema=before.file)
+        tables.migrate(session.connection, before, changed, schema=(changed or before).file)  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drop:
+    """Removes a physical table that no catalog names."""
+
+    file: str
+    physical: str
+
+    one_statement = False
+
+    def run(self, session: WriteSession) -> None:
+        tables.drop_table(session.connection, self.physical, schema=self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class _ListPhysical:
+    one_statement = False
+
+    def run(self, session: WriteSession) -> list[tuple[str, str]]:
+        return [
+            (file, name)
+            for file in ("main", "unlogged")
+            for name in tables.physical_tables(session.connection, schema=file)
+        ]
+
+
+class SchemaChanges:
+    def __init__(self, log: CatalogLog, writer: Writer, loop: asyncio.AbstractEventLoop) -> None:
+        self._log = log
+        self._writer = writer
+        self._loop = loop
+        self._cleaning: set[asyncio.Task[None]] = set()
+
+    async def carry_out(self, change: SchemaChange, user_id: int) -> None:
+        """Returns when it is committed; raises why it was refused or aborted."""
+
+        def prepare(db: CatalogDb) -> Entry:
+            check(db.catalog, change)
+            return DdlPrepare(change, user_id)
+
+        version = await self._log.propose_after(prepare)
+        assert version is not None
+        # From here on it must come to an end, whoever waits for it: a client that left included.
+        await asyncio.shield(self._loop.create_task(self._finish(self._log.catalog.pending[version])))
+
+    async def recover(self) -> None:
+        """At start: ends what was prepared, and drops tables that nothing names."""
+        for version in sorted(self._log.catalog.pending):
+            pending = self._log.catalog.pending[version]
+            _log.info("going on with a schema change: %s", pending.change)
+            try:
+                await self._finish(pending)
+            except ShoalError as error:
+                _log.warning("the schema change was aborted: %s", error.message)
+        await self._make_unlogged()
+        known = {(table.file, table.physical) for table in self._log.catalog.schema.tables.values()}
+        for file, name in await self._write(_ListPhysical()):
+            if (file, name) not in known:
+                await self._write(_Drop(file, name))
+
+    async def _make_unlogged(self) -> None:
+        """Their file was deleted at start: empty ones take their place."""
+        for table in self._log.catalog.schema.tables.values():
+            if table.unlogged:
+                await self._write(_Migrate(None, table))
+
+    async def _finish(self, pending: Pending) -> None:
+        schema = self._log.catalog.schema
+        before = schema.tables_by_id.get(pending.table_id)
+        try:
+            becomes = after(schema, pending.change, pending.version)
+            table = becomes or before
+            assert table is not None, pending
+            if becomes is not None and table.is_sharded:
+                await self._write(_Migrate(before, becomes))
+            elif becomes is not None:
+                await self._check_global(before, becomes)
+            await self._log.propose(DdlCommit(pending.version))
+        except ShoalError as error:
+            await self._log.propose(DdlAbort(pending.version, error.sqlstate, error.message))
+            raise
+        if before is not None and before.is_sharded and (becomes is None or becomes.physical != before.physical):
+            self._drop_later(before)
+
+    async def _check_global(self, before: Table | None, becomes: Table) -> None:
+        """What its apply must not find out too late: an apply can't fail."""
+
+        def decide(db: CatalogDb) -> None:
+            db.check_migration(before, becomes)
+
+        await self._log.propose_after(decide)
+
+    def _drop_later(self, table: Table) -> None:
+        task = self._loop.create_task(self._drop(table))
+        self._cleaning.add(task)
+        task.add_done_callback(self._cleaning.discard)
+
+    async def _drop(self, table: Table) -> None:
+        try:
+            await self._write(_Drop(table.file, table.physical))
+        except ShoalError as error:
+            # It stays as garbage until the next start, which drops what nothing names.
+            _log.warning("dropping %s failed: %s", table.physical, error.message)
+
+    async def _write(self, work: WriteWork[T]) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(outcome: Outcome[T]) -> None:
+            if future.done():
+                return
+            if outcome.error is not None:
+                future.set_exception(outcome.error)
+            else:
+                future.set_result(outcome.result())
+
+        self._writer.submit(work, done)
+        return await future

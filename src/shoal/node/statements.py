@@ -1,0 +1,287 @@
+"""Statements, prepared once and run many times: from a text to what can be executed.
+
+Here: Prepared, and Statements, the instance's cache of them.
+Not here: parsing, binding and compiling (sql/), executing (node/session.py).
+
+Two texts that differ only in their literals share one Prepared in the simple protocol (sql/normalise.py).
+A Prepared is bound to the versions of the tables that it names: before each execution `current()` proves
+with one comparison that the schema is still the one it knows, or binds it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
+
+from shoal.catalog.schema import Schema
+from shoal.errors import FeatureNotSupported, ShoalError, UndefinedTable
+from shoal.pgwire.messages import (
+    BINARY_FORMAT,
+    NO_DATA,
+    Column,
+    ParameterDescription,
+    row_description,
+)
+from shoal.pgwire.rows import RowEncoder, RowsEncoder, row_encoder, rows_encoder
+from shoal.sql import ast
+from shoal.sql.bind import BindSettings, bind
+from shoal.sql.local import compile_program
+from shoal.sql.normalise import normalise
+from shoal.sql.parser import Parsed, parse_one, parse_script
+from shoal.sql.plan import Bound
+from shoal.sql.program import FillIn, Program, Route, SessionBind, bindings
+from shoal.types.binary import binary_decoder, binary_encoder
+from shoal.types.sqltype import INT, TEXT, SqlType
+from shoal.types.text import text_decoder, text_encoder
+from shoal.types.values import Stored
+from shoal.types.zones import Zone
+
+CACHED_MAX: Final = 10_000
+# Bulk inserts as one long text come once: keeping them would push everything else out.
+CACHED_TEXT_MAX: Final = 16_384
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_TYPE_SIZES: Final = {16: 1, 20: 8, 701: 8, 1184: 8, 2950: 16}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultShape:
+    """How a statement's rows go out in one choice of formats."""
+
+    description: bytes  # RowDescription, or NoData
+    encode_row: RowEncoder
+    encode_rows: RowsEncoder
+
+
+class Prepared:
+    """One statement, ready to run. Shared by sessions that have the same time zone."""
+
+    __slots__ = (
+        "_decoders",
+        "_shapes",
+        "bound",
+        "direct",
+        "facts_needed",
+        "fill",
+        "is_point_read",
+        "names",
+        "parameter_description",
+        "parameter_oids",
+        "parameter_types",
+        "program",
+        "schema",
+        "sql",
+        "statement",
+        "tag",
+        "text",
+        "types",
+        "zone",
+    )
+
+    def __init__(self, text: str, statement: ast.Statement | None, schema: Schema, zone: Zone) -> None:
+        self.text = text
+        self.statement = statement  # None: an empty text
+        self.schema = schema
+        self.zone = zone
+        self.bound: Bound | None = None
+        self.program: Program | None = None
+        self.fill: FillIn | None = None
+        self.sql = ""
+        self.direct = False  # SQLite's parameters are the statement's, as they come
+        self.is_point_read = False
+        self.facts_needed = False
+        self.tag = ""
+        self.parameter_types: tuple[SqlType, ...] = ()
+        self.parameter_oids: tuple[int, ...] = ()
+        self.names: tuple[str, ...] = ()
+        self.types: tuple[SqlType, ...] = ()
+        self.parameter_description = b""
+        self._shapes: dict[tuple[int, ...], ResultShape] = {}
+        self._decoders: dict[tuple[int, ...], tuple[Callable[[bytes], Stored], ...]] = {}
+
+    def run_program(self, bound: Bound, program: Program) -> None:
+        self.bound = bound
+        self.program = program
+        self.fill = bindings(program)
+        self.sql = program.sql
+        self.is_point_read = program.route is Route.POINT_READ
+        self.facts_needed = any(isinstance(source, SessionBind) for source in program.binds)
+        self.tag = program.tag
+        self.take(program.parameters, program.parameter_oids)
+        self.give(program.names, program.types)
+
+    def take(self, types: tuple[SqlType, ...], oids: tuple[int, ...]) -> None:
+        self.parameter_types = types
+        self.parameter_oids = oids
+        self.parameter_description = ParameterDescription(oids).encode()
+
+    def give(self, names: tuple[str, ...], types: tuple[SqlType, ...]) -> None:
+        self.names = names
+        self.types = types
+
+    def shape(self, formats: tuple[int, ...]) -> ResultShape:
+        """For the formats that a Bind asked for: none (all text), one for all, or one a column."""
+        found = self._shapes.get(formats)
+        if found is None:
+            found = self._shapes[formats] = self._make_shape(formats)
+        return found
+
+    def _make_shape(self, formats: tuple[int, ...]) -> ResultShape:
+        if not self.types:
+            return ResultShape(NO_DATA, row_encoder(()), rows_encoder(()))
+        spread = _spread(formats, len(self.types))
+        columns = [
+            Column(name, t.oid, _TYPE_SIZES.get(t.oid, -1), _modifier(t))
+            for name, t in zip(self.names, self.types, strict=True)
+        ]
+        encoders = [
+            binary_encoder(t) if chosen == BINARY_FORMAT else text_encoder(t, self.zone)
+            for chosen, t in zip(spread, self.types, strict=True)
+        ]
+        return ResultShape(row_description(columns, spread), row_encoder(encoders), rows_encoder(encoders))
+
+    def decoders(self, formats: tuple[int, ...]) -> tuple[Callable[[bytes], Stored], ...]:
+        """What turns each parameter from the wire into its storage form."""
+        found = self._decoders.get(formats)
+        if found is None:
+            spread = _spread(formats, len(self.parameter_oids))
+            found = self._decoders[formats] = tuple(
+                binary_decoder(oid, t) if chosen == BINARY_FORMAT else _text(text_decoder(t, self.zone))
+                for chosen, oid, t in zip(spread, self.parameter_oids, self.parameter_types, strict=True)
+            )
+        return found
+
+
+def _modifier(t: SqlType) -> int:
+    """PostgreSQL's way to say numeric(p, s); -1 where there is nothing to say."""
+    if t.precision is None or t.is_array:
+        return -1
+    return ((t.precision << 16) | (t.scale or 0)) + 4
+
+
+def _spread(formats: tuple[int, ...], count: int) -> tuple[int, ...]:
+    from shoal.pgwire.messages import spread_formats
+
+    return spread_formats(formats, count)
+
+
+def _text(decode: Callable[[str], Stored]) -> Callable[[bytes], Stored]:
+    from shoal.pgwire.messages import text_of
+
+    return lambda raw: decode(text_of(raw))
+
+
+class BoundedCache(Generic[K, V]):
+    """Keeps the latest entries. Dropping the oldest is cheaper per look-up than keeping count of use."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[K, V] = {}
+        self.get = self._kept.get
+
+    def put(self, key: K, value: V) -> None:
+        if len(self._kept) >= self._most:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = value
+
+
+class Statements:
+    """The instance's prepared statements, by text, the client's parameter types and time zone."""
+
+    def __init__(self, schema: Callable[[], Schema]) -> None:
+        self._schema = schema
+        self._by_text: BoundedCache[tuple[str, tuple[int, ...], Zone], Prepared] = BoundedCache(CACHED_MAX)
+        self._by_template: BoundedCache[tuple[str, Zone], Prepared] = BoundedCache(CACHED_MAX)
+
+    # --- the extended protocol -------------------------------------------------------------------
+
+    def prepare(self, text: str, oids: tuple[int, ...], zone: Zone, user: str) -> Prepared:
+        key = (text, oids, zone)
+        found = self._by_text.get(key)
+        if found is not None:
+            return self.current(found, user)
+        statement = parse_one(text)
+        prepared = self._bind(text, statement, oids, zone, user)
+        if len(text) <= CACHED_TEXT_MAX:
+            self._by_text.put(key, prepared)
+        return prepared
+
+    # --- the simple protocol ---------------------------------------------------------------------
+
+    def simple(self, text: str, zone: Zone, user: str) -> tuple[Prepared, Sequence[str]] | None:
+        """A statement of the same template that is known already, with this text's literals; or None."""
+        normalised = normalise(text) if len(text) <= CACHED_TEXT_MAX else None
+        if normalised is None:
+            return None
+        found = self._by_template.get((normalised.template, zone))
+        if found is None:
+            return None
+        return self.current(found, user), normalised.literals
+
+    def script(self, text: str) -> tuple[Parsed, ...]:
+        return parse_script(text)
+
+    def prepare_simple(self, parsed: Parsed, text: str, alone: bool, zone: Zone, user: str) -> Prepared:
+        """One statement of a simple query's text."""
+        prepared = self._bind(text[parsed.start : parsed.end], parsed.statement, (), zone, user, parsed)
+        program = prepared.program
+        if alone and program is not None and program.templatable and len(text) <= CACHED_TEXT_MAX:
+            normalised = normalise(text)
+            if normalised is not None:
+                self._by_template.put((normalised.template, zone), prepared)
+        return prepared
+
+    # --- versions --------------------------------------------------------------------------------
+
+    def current(self, prepared: Prepared, user: str) -> Prepared:
+        """The same statement, fit for the schema of this moment. Cheap when nothing has changed."""
+        schema = self._schema()
+        if prepared.schema is schema or prepared.bound is None:
+            return prepared
+        tables = schema.tables_by_id
+        if all(
+            (now := tables.get(table.id)) is not None and now.version == table.version
+            for table in prepared.bound.tables
+        ):
+            prepared.schema = schema
+            return prepared
+        again = self._bind(
+            prepared.text, prepared.statement, prepared.parameter_oids, prepared.zone, user
+        )
+        if again.types != prepared.types or again.names != prepared.names:
+            raise FeatureNotSupported("cached plan must not change result type")
+        return again
+
+    def _bind(
+        self,
+        text: str,
+        statement: ast.Statement | None,
+        oids: tuple[int, ...],
+        zone: Zone,
+        user: str,
+        parsed: Parsed | None = None,
+    ) -> Prepared:
+        schema = self._schema()
+        prepared = Prepared(text, statement, schema, zone)
+        match statement:
+            case ast.Query() | ast.Insert() | ast.Update() | ast.Delete():
+                bound = bind(statement, schema, oids, BindSettings(zone=zone, user=user))
+                prepared.run_program(bound, compile_program(bound, schema))
+            case ast.Explain():
+                bound = bind(statement.statement, schema, oids, BindSettings(zone=zone, user=user))
+                prepared.bound = bound
+                prepared.tag = "EXPLAIN"
+                prepared.take(bound.parameters, bound.parameter_oids)
+                prepared.give(("EXPLAIN",), (TEXT,))
+            case ast.Show():
+                prepared.tag = "SHOW"
+                if statement.name.text == "all":
+                    prepared.give(("name", "setting"), (TEXT, TEXT))
+                else:
+                    prepared.give((statement.name.text,), (TEXT,))
+            case _:
+                pass
+        return prepared
