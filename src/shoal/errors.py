@@ -150,6 +150,14 @@ class StringTooLong(DataError):
     sqlstate = "22001"
 
 
+class InvalidRowCountInLimit(DataError):
+    sqlstate = "2201W"
+
+
+class InvalidRowCountInOffset(DataError):
+    sqlstate = "2201X"
+
+
 class CardinalityViolation(ShoalError):
     """A scalar subquery gave several rows, or ON CONFLICT met one row twice."""
 

@@ -63,10 +63,14 @@ class SessionFact(Enum):
     LOCAL_NOW = "local_now"  # DATETIME: like NOW (an instant has no zone)
     ZONE = "zone"  # TEXT: the session's time zone, which casts and TO_CHAR need
     USER = "user"  # TEXT
-    INSTANCE_UUID = "instance_uuid"
+    DATABASE = "database"  # TEXT: the name that the client connected with
+    BACKEND_PID = "backend_pid"  # INT: as BackendKeyData told it
     VERSION = "version"  # TEXT: version()
-    RAFT_LEADER_ID = "raft_leader_id"
-    RAFT_LEADER_UUID = "raft_leader_uuid"
+    INSTANCE_UUID = "instance_uuid"  # TEXT, as _pico_instance.uuid
+    INSTANCE_DIR = "instance_dir"  # TEXT
+    CONFIG_FILE_PATH = "config_file_path"  # TEXT or NULL
+    RAFT_LEADER_ID = "raft_leader_id"  # INT or NULL
+    RAFT_LEADER_UUID = "raft_leader_uuid"  # UUID or NULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +410,7 @@ class Bound:
     tables: tuple[Table, ...]  # all it reads or writes, each once, in order of appearance
     pinned: frozenset[int]  # literal slots whose values shaped the plan: another literal needs another plan
     volatile: bool  # calls a function whose answer can differ within one statement
+    private: bool = False  # a variable of this session is part of it: never shared, and made anew for each execution
 
     @property
     def names(self) -> tuple[str, ...]:
