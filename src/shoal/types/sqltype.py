@@ -288,7 +288,9 @@ def _decimal_of(name: str, arguments: tuple[int, ...]) -> SqlType:
         raise InvalidParameterValue(f"invalid type modifier: {name} takes a precision and a scale")
     precision, scale = arguments[0], arguments[1] if len(arguments) == 2 else 0
     if not 1 <= precision <= DECIMAL_DIGITS_MAX:
-        raise InvalidParameterValue(f"{name} precision {precision} must be between 1 and {DECIMAL_DIGITS_MAX}")
+        raise InvalidParameterValue(
+            f"{name} precision {precision} must be between 1 and {DECIMAL_DIGITS_MAX}"
+        )
     if not 0 <= scale <= precision:
         raise InvalidParameterValue(f"{name} scale {scale} must be between 0 and precision {precision}")
     return SqlType(Kind.DECIMAL, precision=precision, scale=scale)

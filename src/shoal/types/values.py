@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-Stored: TypeAlias = None | int | float | str | bytes
+Stored: TypeAlias = int | float | str | bytes | None
 
 # From the wire into the storage form: wire text arrives as str, binary values as bytes. Never called for NULL.
 TextDecoder: TypeAlias = Callable[[str], Stored]
