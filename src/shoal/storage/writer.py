@@ -222,6 +222,10 @@ class Writer:
         return self._log.last_lsn
 
     @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    @property
     def fault(self) -> Fault | None:
         return self._fault
 
