@@ -1,7 +1,8 @@
 """What the parser makes of a text: the statement as it was written, names unresolved, types unknown.
 
 Here: one frozen node per construct, each with `at`, the offset of its first character (0-based; errors
-show it 1-based).
+show it 1-based). What stands between or behind its operands (a + b, a IS NULL, a::int, a[1]) has the
+place of its operator instead, as PostgreSQL's errors do.
 Not here: the text's way into these (lexer.py, parser.py), what names and types mean (bind/), the typed
 plan (plan.py).
 
@@ -11,7 +12,8 @@ texts that differ in literals only share one plan (normalise.py), and the slot s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -262,6 +264,13 @@ class IndexExpr:
     at: int
 
 
+@dataclass(frozen=True, slots=True)
+class Default:
+    """DEFAULT in a VALUES row of INSERT or in UPDATE SET: NULL, since columns have no defaults yet."""
+
+    at: int
+
+
 Expr = (
     Literal
     | NullLiteral
@@ -288,6 +297,7 @@ Expr = (
     | RowExpr
     | ArrayExpr
     | IndexExpr
+    | Default
 )
 
 # --- queries -------------------------------------------------------------------------------------
@@ -408,13 +418,6 @@ class Query:
 
 
 # --- DML -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Default:
-    """DEFAULT in a VALUES row of INSERT or in UPDATE SET: NULL, since columns have no defaults yet."""
-
-    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -726,3 +729,38 @@ Statement = (
 )
 
 DDL: Final = (CreateTable, AlterTable, DropTable, Truncate, CreateIndex, DropIndex, RenameIndex)
+
+
+def walk(root: object) -> Iterator[object]:
+    """Every node under `root`, itself first, in no promised order. No recursion: trees may be deep."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            pending.extend(node)
+        elif (slots := _SLOTS.get(type(node))) is not None:
+            yield node
+            for slot in slots:
+                pending.append(getattr(node, slot))
+
+
+def depth(root: object) -> int:
+    """How many nodes there are on the longest way down."""
+    deepest = 0
+    pending = [(root, 1)]
+    while pending:
+        node, level = pending.pop()
+        if isinstance(node, tuple):
+            pending.extend((item, level) for item in node)
+        elif (slots := _SLOTS.get(type(node))) is not None:
+            deepest = max(deepest, level)
+            pending.extend((getattr(node, slot), level + 1) for slot in slots)
+    return deepest
+
+
+# What each node consists of, its place aside.
+_SLOTS: Final[dict[type, tuple[str, ...]]] = {
+    node: tuple(field.name for field in fields(node) if field.name != "at")
+    for node in list(globals().values())
+    if isinstance(node, type) and is_dataclass(node)
+}

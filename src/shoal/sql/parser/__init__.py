@@ -1,0 +1,91 @@
+"""The parser: a text becomes the statements of sql/ast.py, or an error that names the place.
+
+It is strict: what it doesn't know is a syntax error (42601), what it knows and we don't have is refused
+by name (0A000), and nothing that was written is left out of the tree. The grammar is Picodata's, and the
+plain PostgreSQL that people type daily.
+
+The classes build on each other, one part of the grammar each: cursor.py (tokens in front), expressions.py
+(operators by precedence), queries.py, then dml.py, ddl.py, session.py, and statements.py, which is the
+parser as a whole.
+
+Not here: what names and types mean (bind/).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.errors import SqlSyntaxError, StatementTooComplex
+from shoal.sql import ast
+from shoal.sql.lexer import LOOKAHEAD, TokenKind
+from shoal.sql.parser.cursor import NESTING_MAX
+from shoal.sql.parser.statements import Parser
+
+__all__ = ["NESTING_MAX", "Parsed", "parameter_count", "parse", "parse_one", "parse_script"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A statement, and where in its text it stands: text[start:end]."""
+
+    statement: ast.Statement
+    start: int
+    end: int
+    # The slots of its literals are range(first_slot, last_slot). Some may be of no Literal in the tree:
+    # the length in a type, the value of a setting. A plan is shared between texts that differ in literals
+    # only if it takes the value of every slot from the text.
+    first_slot: int
+    last_slot: int
+
+
+def parse_script(text: str) -> tuple[Parsed, ...]:
+    """All statements of the text, which semicolons part. Empty ones are dropped."""
+    try:
+        return _statements(Parser(text))
+    except RecursionError:
+        # Our own bound comes first, unless the caller itself was deep already.
+        raise StatementTooComplex("the statement nests too deep") from None
+
+
+def parse(text: str) -> tuple[ast.Statement, ...]:
+    return tuple(parsed.statement for parsed in parse_script(text))
+
+
+def parse_one(text: str) -> ast.Statement | None:
+    """The only statement of the text, as the extended protocol has it; None if there is none."""
+    statements = parse_script(text)
+    if len(statements) > 1:
+        raise SqlSyntaxError("cannot insert multiple commands into a prepared statement")
+    return statements[0].statement if statements else None
+
+
+def parameter_count(statement: ast.Statement) -> int:
+    """The highest parameter's number: gaps count."""
+    return max((node.number for node in ast.walk(statement) if isinstance(node, ast.Parameter)), default=0)
+
+
+def _statements(parser: Parser) -> tuple[Parsed, ...]:
+    found: list[Parsed] = []
+    slot = 0
+    while parser.token.kind is not TokenKind.END:
+        if parser.accept(";"):
+            continue
+        first = parser.index
+        statement = parser.statement()
+        behind = parser.token
+        if behind.key != ";" and behind.kind is not TokenKind.END:
+            raise parser.unexpected()
+        tokens = parser.tokens[first : parser.index]
+        # A tree is no deeper than it has tokens, so most need not be measured.
+        if len(tokens) > NESTING_MAX and ast.depth(statement) > NESTING_MAX:
+            raise StatementTooComplex(
+                f"the statement is more than {NESTING_MAX} levels deep", position=tokens[0].at + 1
+            )
+        first_slot = slot
+        slot += sum(token.kind in _LITERALS for token in tokens)
+        found.append(Parsed(statement, tokens[0].at, tokens[-1].end, first_slot, slot))
+    assert len(parser.tokens) - LOOKAHEAD == parser.index
+    return tuple(found)
+
+
+_LITERALS = frozenset((TokenKind.INTEGER, TokenKind.DECIMAL, TokenKind.DOUBLE, TokenKind.STRING))
