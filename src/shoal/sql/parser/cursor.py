@@ -185,14 +185,15 @@ class Cursor:
 
     # --- refusing ---
 
-    def unexpected(self, expected: str = "") -> SqlSyntaxError:
+    def unexpected(self, expected: str = "", *, hint: str | None = None) -> SqlSyntaxError:
         """The token in front is none that can stand here."""
         token = self.token
         detail = f"rule parsing error: expected {expected}" if expected else "rule parsing error"
         if token.kind is TokenKind.END:
-            return SqlSyntaxError("syntax error at end of input", position=token.at + 1, detail=detail)
-        shown = self.text[token.at : min(token.end, token.at + 100)]
-        return SqlSyntaxError(f'syntax error at or near "{shown}"', position=token.at + 1, detail=detail)
+            message = "syntax error at end of input"
+        else:
+            message = f'syntax error at or near "{self.text[token.at : min(token.end, token.at + 100)]}"'
+        return SqlSyntaxError(message, position=token.at + 1, detail=detail, hint=hint)
 
     def unsupported(self, what: str, token: Token | None = None) -> FeatureNotSupported:
         """Understood, and refused."""

@@ -79,8 +79,6 @@ class Queries(Expressions):
         if self.token.key in ("materialized", "not"):
             raise self.unsupported("MATERIALIZED")
         self.expect("(")
-        if self.token.key in ("insert", "update", "delete"):
-            raise self.unsupported(f"{self.token.key.upper()} inside WITH")
         query = self.query()
         self.expect(")")
         return ast.Cte(name, columns, query)
@@ -124,6 +122,8 @@ class Queries(Expressions):
                 return _operand_of(query)
             case "table":
                 raise self.unsupported("TABLE as a query")
+            case "insert" | "update" | "delete" as verb:
+                raise self.unsupported(f"{verb.upper()} inside or behind WITH")
             case _:
                 raise self.unexpected("SELECT, VALUES or a query in brackets")
 
@@ -230,9 +230,7 @@ class Queries(Expressions):
             return None
         limit = self.expression()
         if self.token.key == ",":
-            error = self.unexpected()
-            error.hint = "LIMIT a, b is not PostgreSQL's: write LIMIT b OFFSET a."
-            raise error
+            raise self.unexpected(hint="LIMIT a, b is another dialect's: write LIMIT b OFFSET a.")
         return limit
 
     def _fetch(self) -> ast.Expr:

@@ -19,6 +19,7 @@ _ISOLATION_LEVELS: Final = (
     ("read", "uncommitted"),
 )
 _PASSWORD_METHODS: Final = ("md5", "scram-sha-256", "chap-sha1", "ldap")
+_METHOD_KINDS: Final = (TokenKind.WORD, TokenKind.INTEGER)
 
 
 class Session(Cursor):
@@ -246,8 +247,10 @@ class Session(Cursor):
             start = self.token
             end = start.at
             # scram-sha-256 is five tokens that touch each other.
-            while self.token.at == end and self.token.kind is not TokenKind.END:
+            while self.token.at == end and (self.token.kind in _METHOD_KINDS or self.token.key == "-"):
                 end = self.advance().end
+            if end == start.at:
+                raise self.unexpected("a password method")
             method = self.text[start.at : end].lower()
             if method not in _PASSWORD_METHODS:
                 raise self.unsupported(f"the password method {method}", start)

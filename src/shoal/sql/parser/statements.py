@@ -22,7 +22,7 @@ _POSTGRES_FACETS: Final = frozenset(("verbose", "costs", "settings", "timing", "
 _UNSUPPORTED: Final = words(
     """do call copy prepare execute listen notify savepoint release grant revoke backup audit lock vacuum
     analyze checkpoint comment declare fetch move merge cluster reindex refresh import load security
-    reassign replace upsert describe use"""
+    reassign"""
 )
 # The same of what CREATE, ALTER and DROP take.
 _UNSUPPORTED_OBJECTS: Final = words(
@@ -45,23 +45,7 @@ class Parser(Dml, Ddl, Session):
         raise self.unexpected("a statement")
 
     def top_query(self) -> ast.Query:
-        if self.token.key == "with":
-            self._refuse_dml_behind_with()
         return self.query(options=True)
-
-    def _refuse_dml_behind_with(self) -> None:
-        """WITH … INSERT: said before the query's own grammar calls it a mistake."""
-        depth = 0
-        for token in self.tokens[self.index :]:
-            if token.key == "(":
-                depth += 1
-            elif token.key == ")":
-                depth -= 1
-            elif depth == 0 and token.key in ("select", "values", ";"):
-                return
-            elif depth == 0 and token.key in ("insert", "update", "delete"):
-                if self.tokens[self.tokens.index(token) - 1].key == ")":
-                    raise self.unsupported(f"WITH before {token.key.upper()}", token)
 
     def create(self) -> ast.CreateTable | ast.CreateIndex:
         at = self.expect("create").at
