@@ -15,34 +15,34 @@ _STAND = "each of them was applied at once, and none is undone"
 
 
 class Block:
-    __slots__ = ("_read_only", "status", "wrote")
+    __slots__ = ("is_read_only", "status", "wrote")
 
     def __init__(self) -> None:
         self.status: TransactionStatus = "I"
         self.wrote = False  # a statement of this block has written, or may have
-        self._read_only = False
+        self.is_read_only = False
 
     def enter(self, *, writes: str | None, session_read_only: bool) -> None:
         """A statement other than COMMIT or ROLLBACK begins. `writes` names the command that writes."""
         if self.status == "E":
             raise InFailedTransaction
-        read_only = self._read_only if self.status == "T" else session_read_only
+        read_only = self.is_read_only if self.status == "T" else session_read_only
         if writes is not None and read_only:
             raise ReadOnlyTransaction(f"cannot execute {writes} in a read-only transaction")
 
     def begin(self, read_only: bool) -> NoticeResponse | None:
         if self.status != "I":
             return _warning("25001", "there is already a transaction in progress")
-        self.status, self.wrote, self._read_only = "T", False, read_only
+        self.status, self.wrote, self.is_read_only = "T", False, read_only
         return None
 
     def set_read_only(self, read_only: bool) -> NoticeResponse | None:
         """SET TRANSACTION READ ONLY | READ WRITE."""
         if self.status == "I":
             return _warning("25P01", "SET TRANSACTION can only be used in transaction blocks")
-        if self._read_only and not read_only and self.wrote:
+        if self.is_read_only and not read_only and self.wrote:
             raise InvalidTransactionState("transaction read-write mode must be set before any query")
-        self._read_only = read_only
+        self.is_read_only = read_only
         return None
 
     def fail(self) -> None:
@@ -77,7 +77,7 @@ class Block:
         return "ROLLBACK", None
 
     def _leave(self) -> None:
-        self.status, self.wrote, self._read_only = "I", False, False
+        self.status, self.wrote, self.is_read_only = "I", False, False
 
 
 def _warning(sqlstate: str, message: str) -> NoticeResponse:

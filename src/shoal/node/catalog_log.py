@@ -65,7 +65,11 @@ class CatalogLog:
             entry = decide(self._db)
             return None if entry is None else self._db.append(entry, time.time_ns() // 1000)
 
-        done = await self._on_thread(decide_and_append, lambda made: made and self._publish(made))
+        def publish(made: tuple[int, Applied] | None) -> None:
+            if made is not None:
+                self._publish(made)
+
+        done = await self._on_thread(decide_and_append, publish)
         return None if done is None else done[0]
 
     async def next_change(self) -> None:

@@ -100,7 +100,7 @@ def session_facts(
         return now if precision is None else with_precision(now, precision)
 
     facts: dict[SessionFact, Callable[[int | None], Stored]] = {
-        fact: (lambda _precision, value=value: value) for fact, value in constant.items()
+        fact: _always(value) for fact, value in constant.items()
     }
     facts[SessionFact.NOW] = instant
     facts[SessionFact.LOCAL_NOW] = instant
@@ -108,3 +108,7 @@ def session_facts(
     facts[SessionFact.ZONE] = lambda _precision: zone.name
     facts[SessionFact.USER] = lambda _precision: user
     return facts
+
+
+def _always(value: Stored) -> Callable[[int | None], Stored]:
+    return lambda _precision: value

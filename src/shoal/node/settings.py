@@ -15,26 +15,8 @@ from typing import Final
 
 from shoal import __version__
 from shoal.errors import FeatureNotSupported, InvalidParameterValue, UndefinedObject
+from shoal.pgwire.settings import REPORTED, server_version
 from shoal.types.zones import UTC, Zone, zone_of_name
-
-SERVER_VERSION: Final = f"15.0 (Shoal {__version__})"
-
-# Sent after authentication, and again whenever SET changes one: drivers rely on these.
-REPORTED: Final = (
-    "server_version",
-    "server_encoding",
-    "client_encoding",
-    "application_name",
-    "default_transaction_read_only",
-    "in_hot_standby",
-    "is_superuser",
-    "session_authorization",
-    "DateStyle",
-    "IntervalStyle",
-    "TimeZone",
-    "integer_datetimes",
-    "standard_conforming_strings",
-)
 
 _BOOLEANS: Final = {
     **dict.fromkeys(("on", "true", "yes", "1", "t"), "on"),
@@ -132,7 +114,7 @@ _SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
     "backslash_quote": ("safe_encoding", _only("safe_encoding")),
     "bytea_output": ("hex", _only("hex")),
     "search_path": ("public", _only("public", '"$user", public', "''", '""')),
-    "server_version": (SERVER_VERSION, _read_only),
+    "server_version": (server_version(__version__), _read_only),
     "server_version_num": ("150000", _read_only),
     "is_superuser": ("on", _read_only),
     "in_hot_standby": ("off", _read_only),
@@ -200,11 +182,11 @@ class SessionSettings:
             except FeatureNotSupported as error:
                 raise FeatureNotSupported(f'parameter "{known}" = "{value}": {error.message}') from None
         self._take_effect(known)
-        return known if known in REPORTED else None
+        return known if known.lower() in REPORTED else None
 
     def reset_all(self) -> list[str]:
         """Returns the names whose values changed and that clients follow."""
-        changed = [name for name in REPORTED if self._values[name] != self._initial[name]]
+        changed = [name for name in REPORTED.values() if self._values[name] != self._initial[name]]
         self._values = dict(self._initial)
         for name in self._values:
             self._take_effect(name)

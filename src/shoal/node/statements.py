@@ -11,17 +11,19 @@ with one comparison that the schema is still the one it knows, or binds it anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from shoal.catalog.schema import Schema
-from shoal.errors import FeatureNotSupported, ShoalError, UndefinedTable
+from shoal.errors import FeatureNotSupported
 from shoal.pgwire.messages import (
     BINARY_FORMAT,
     NO_DATA,
     Column,
     ParameterDescription,
     row_description,
+    spread_formats,
+    text_of,
 )
 from shoal.pgwire.rows import RowEncoder, RowsEncoder, row_encoder, rows_encoder
 from shoal.sql import ast
@@ -163,14 +165,10 @@ def _modifier(t: SqlType) -> int:
 
 
 def _spread(formats: tuple[int, ...], count: int) -> tuple[int, ...]:
-    from shoal.pgwire.messages import spread_formats
-
     return spread_formats(formats, count)
 
 
 def _text(decode: Callable[[str], Stored]) -> Callable[[bytes], Stored]:
-    from shoal.pgwire.messages import text_of
-
     return lambda raw: decode(text_of(raw))
 
 

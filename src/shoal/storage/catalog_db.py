@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import apsw
 
 from shoal.catalog.apply import Applied, Catalog, apply, catalog_of_rows
 from shoal.catalog.entries import ChangeAuth, Entry, RowChange, encode
-from shoal.catalog.schema import Schema, Table, TableId
+from shoal.catalog.schema import Table, TableId
 from shoal.catalog.system import PICO_USER, SYSTEM_TABLES, Row, json_text
 from shoal.errors import Fault, ShoalError
 from shoal.storage import tables
@@ -65,9 +65,9 @@ class CatalogDb:
             connection.execute(_LOG)
             for table in SYSTEM_TABLES:
                 tables.create_table(connection, table, schema="main")
-        return catalog_of_rows({table.id: self._rows(table) for table in SYSTEM_TABLES})
+        return catalog_of_rows({table.id: self.rows(table) for table in SYSTEM_TABLES})
 
-    def _rows(self, table: Table) -> list[Row]:
+    def rows(self, table: Table) -> list[Row]:
         columns = ", ".join(column.physical for column in table.columns)
         return cast(
             "list[Row]", self._connection.execute(f"SELECT {columns} FROM {table.physical}").fetchall()
@@ -84,12 +84,14 @@ class CatalogDb:
         connection = self._connection
         index = self.last_index + 1
         applied = apply(self.catalog, entry, index, self._term)
+        if isinstance(entry, ChangeAuth):
+            applied = replace(applied, changes=(self._changed_auth(entry),))
         try:
             with connection:
                 connection.execute(
                     "INSERT INTO _raft_log VALUES (?, ?, ?, ?)", (index, self._term, time, encode(entry))
                 )
-                self._write(entry, applied)
+                self._write(applied)
                 connection.execute("INSERT OR REPLACE INTO _raft_state VALUES ('applied', ?)", (index,))
         except apsw.Error as error:
             raise self._translated(error) from error
@@ -99,15 +101,13 @@ class CatalogDb:
     def _translated(self, error: apsw.Error) -> ShoalError:
         return translate(error, self._naming, files="catalog.db")
 
-    def _naming(self) -> Schema:
-        return self.catalog.schema
+    def _naming(self, table_id: int) -> Table | None:
+        return self.catalog.schema.tables_by_id.get(TableId(table_id))
 
-    def _write(self, entry: Entry, applied: Applied) -> None:
+    def _write(self, applied: Applied) -> None:
         schema = self.catalog.schema
         for change in applied.changes:
             self._put(schema.tables_by_id[TableId(change.table_id)], change)
-        if isinstance(entry, ChangeAuth):
-            self._change_auth(entry)
         if applied.global_table is not None:
             before, after = applied.global_table
             tables.migrate(self._connection, before, after, schema="main")
@@ -125,14 +125,12 @@ class CatalogDb:
                 f"INSERT INTO {table.physical} ({columns}) VALUES ({marks})", change.row
             )
 
-    def _change_auth(self, entry: ChangeAuth) -> None:
-        auth = next(c for c in PICO_USER.columns if c.name == "auth")
-        self._connection.execute(
-            f"UPDATE {PICO_USER.physical} SET {auth.physical} = ? WHERE c0 = ?",
-            (json_text([entry.method, entry.secret]), entry.user_id),
-        )
-        if self._connection.changes() != 1:
-            raise Fault(f"user {entry.user_id} has no row in _pico_user")
+    def _changed_auth(self, entry: ChangeAuth) -> RowChange:
+        for row in self.rows(PICO_USER):
+            if row[0] == entry.user_id:
+                auth = json_text([entry.method, entry.secret])
+                return RowChange(PICO_USER.id, (entry.user_id,), (*row[:3], auth, *row[4:]))
+        raise Fault(f"user {entry.user_id} has no row in _pico_user")
 
     # --- DML on global tables --------------------------------------------------------------------
 

@@ -1,0 +1,84 @@
+"""The settings of the cluster: what ALTER SYSTEM knows, kept in _pico_db_config.
+
+Here: ClusterSettings, the checks of ALTER SYSTEM, the rows it writes.
+Not here: the settings of a session (node/settings.py) and of an instance (node/config.py).
+
+A parameter is here when it does something. Others that Picodata has are refused as unknown, so that nobody
+believes to have changed what isn't there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import msgspec
+
+from shoal.catalog.entries import Dml, RowChange
+from shoal.catalog.system import PICO_DB_CONFIG, Row, json_text
+from shoal.errors import FeatureNotSupported, InvalidParameterValue, UndefinedObject
+
+CLUSTER_SCOPE: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """None and 0 of a limit: there is none. A limit counts an answer's rows only when somebody set it."""
+
+    sql_vdbe_opcode_max: int = 0
+    sql_motion_row_max: int = 0
+    pg_statement_max: int = 100_000
+    pg_portal_max: int = 100_000
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        kind = {bool: "bool", str: "string"}.get(type(value), "decimal")
+        raise InvalidParameterValue(f"invalid value for '{name}': expected unsigned, got {kind}.")
+    if value < 0:
+        raise InvalidParameterValue(f"invalid value for '{name}': it must not be negative")
+    return value
+
+
+_CHECKS: Final[Mapping[str, Callable[[str, object], int]]] = {
+    setting.name: _count for setting in fields(ClusterSettings)
+}
+
+
+def alter_system(name: str | None, value: object | None, tier: str | None, user_id: int) -> Dml:
+    """The entry of ALTER SYSTEM SET name = value; value None is DEFAULT or RESET; name None is RESET ALL."""
+    if tier is not None:
+        raise FeatureNotSupported("parameters of single tiers are not supported: leave FOR TIER out")
+    if name is not None and name not in _CHECKS:
+        raise UndefinedObject(f"unknown parameter: '{name}'")
+    names = list(_CHECKS) if name is None else [name]
+    changes: list[RowChange] = []
+    for known in names:
+        key = (known, CLUSTER_SCOPE)
+        checked = None if value is None else _CHECKS[known](known, value)
+        row = None if checked is None else (*key, json_text(checked))
+        changes.append(RowChange(PICO_DB_CONFIG.id, key, row))
+    return Dml(tuple(changes), user_id)
+
+
+def settings_of_rows(rows: Iterable[Row]) -> ClusterSettings:
+    return changed(ClusterSettings(), (RowChange(PICO_DB_CONFIG.id, (row[0], row[1]), row) for row in rows))
+
+
+def changed(settings: ClusterSettings, changes: Iterable[RowChange]) -> ClusterSettings:
+    """The settings after some rows have changed."""
+    defaults = ClusterSettings()
+    for change in changes:
+        if change.table_id != PICO_DB_CONFIG.id or change.key[1] != CLUSTER_SCOPE:
+            continue
+        name = str(change.key[0])
+        if name not in _CHECKS:
+            continue
+        if change.row is None:
+            settings = replace(settings, **{name: getattr(defaults, name)})
+        else:
+            value = msgspec.json.decode(change.row[2])
+            if isinstance(value, int) and value >= 0:
+                settings = replace(settings, **{name: value})
+    return settings

@@ -1,0 +1,235 @@
+"""The statements that are no queries: BEGIN, SET, SHOW, DEALLOCATE, EXPLAIN, CREATE, ALTER SYSTEM, …
+
+Here: Commands, one method for each, and Answer, what they say.
+Not here: queries and DML (session.py), what a transaction block answers (block.py), schema changes (ddl.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from shoal.catalog.entries import ChangeAuth
+from shoal.catalog.settings import alter_system
+from shoal.errors import FeatureNotSupported, InsufficientPrivilege, InvalidParameterValue, UndefinedObject
+from shoal.node.execute import session_facts
+from shoal.node.portals import Portal
+from shoal.pgwire.auth import SALT_BYTES, make_secret
+from shoal.sql import ast
+from shoal.sql.bind.ddl import DdlStatement, bind_ddl
+from shoal.sql.explain import explain
+from shoal.sql.local import compile_program
+from shoal.types.values import Stored
+
+if TYPE_CHECKING:
+    from shoal.node.session import Session
+
+ADMIN_ID: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    tag: str
+    rows: Sequence[tuple[Stored, ...]] | None = None  # None: the statement gives none
+
+
+class Commands:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def run(self, portal: Portal, statement: ast.Statement) -> Answer | Coroutine[Any, Any, Answer]:
+        """The answer, or what will give it."""
+        match statement:
+            case ast.Begin():
+                read_only = statement.read_only
+                session_default = self._session.settings.read_only
+                self._session.notice(
+                    self._session.block.begin(session_default if read_only is None else read_only)
+                )
+                return Answer("BEGIN")
+            case ast.Commit():
+                return self._end(*self._session.block.commit())
+            case ast.Rollback():
+                return self._end(*self._session.block.rollback())
+            case ast.SetVariable():
+                return self._set(statement)
+            case ast.SetTransaction():
+                return self._set_transaction(statement)
+            case ast.Show():
+                return self._show(statement)
+            case ast.Reset():
+                return self._reset(statement)
+            case ast.Deallocate():
+                if statement.name is None:
+                    self._session.drop_statements()
+                    return Answer("DEALLOCATE ALL")
+                self._session.drop_statement(statement.name.text)
+                return Answer("DEALLOCATE")
+            case ast.Discard():
+                return self._discard(statement)
+            case ast.Explain():
+                return self._explain(portal, statement)
+            case ast.AlterSystem():
+                return self._alter_system(statement)
+            case ast.AlterUserPassword():
+                return self._alter_user(statement)
+            case _ if isinstance(statement, ast.DDL):
+                return self._change_schema(statement)
+            case _:
+                raise FeatureNotSupported(f"{type(statement).__name__} is not supported")
+
+    # --- blocks and settings ---------------------------------------------------------------------
+
+    def _end(self, tag: str, notice: Any) -> Answer:
+        self._session.notice(notice)
+        return Answer(tag)
+
+    def _set(self, statement: ast.SetVariable) -> Answer:
+        if statement.local:
+            raise FeatureNotSupported(
+                "SET LOCAL is not supported: there is nothing yet that a transaction block could undo",
+                position=statement.at + 1,
+            )
+        value = ", ".join(statement.values) if statement.values else None
+        reported = self._session.settings.set(statement.name.text, value)
+        if reported is not None:
+            self._session.report(reported)
+        return Answer("SET")
+
+    def _set_transaction(self, statement: ast.SetTransaction) -> Answer:
+        if statement.read_only is not None:
+            if statement.session:
+                self._session.settings.set(
+                    "default_transaction_read_only", "on" if statement.read_only else "off"
+                )
+                self._session.report("default_transaction_read_only")
+            else:
+                self._session.notice(self._session.block.set_read_only(statement.read_only))
+        return Answer("SET")
+
+    def _show(self, statement: ast.Show) -> Answer:
+        settings = self._session.settings
+        name = statement.name.text
+        if name == "all":
+            return Answer("SHOW", settings.all())
+        if name == "transaction_read_only":
+            return Answer("SHOW", [("on" if self._session.is_read_only else "off",)])
+        return Answer("SHOW", [(settings.show(name)[1],)])
+
+    def _reset(self, statement: ast.Reset) -> Answer:
+        settings = self._session.settings
+        if statement.name is None:
+            for name in settings.reset_all():
+                self._session.report(name)
+        else:
+            reported = settings.set(statement.name.text, None)
+            if reported is not None:
+                self._session.report(reported)
+        return Answer("RESET")
+
+    def _discard(self, statement: ast.Discard) -> Answer:
+        """Portals are closed by the Sync that follows; there are no channels to leave and no plans to keep."""
+        match statement.what:
+            case "all":
+                if self._session.block.status != "I":
+                    raise FeatureNotSupported("DISCARD ALL cannot run inside a transaction block")
+                self._session.drop_statements()
+                for name in self._session.settings.reset_all():
+                    self._session.report(name)
+                return Answer("DISCARD ALL")
+            case "plans":
+                return Answer("DISCARD PLANS")
+            case "portals":
+                return Answer("CLOSE CURSOR ALL")
+            case _:
+                return Answer("UNLISTEN")
+
+    # --- EXPLAIN ---------------------------------------------------------------------------------
+
+    def _explain(self, portal: Portal, statement: ast.Explain) -> Answer:
+        if statement.analyze:
+            raise FeatureNotSupported("EXPLAIN ANALYZE is not supported yet", position=statement.at + 1)
+        session, node = self._session, self._session.node
+        bound = portal.prepared.bound
+        assert bound is not None
+        schema = node.catalog.schema
+        lines = explain(
+            bound,
+            compile_program(bound, schema),
+            schema,
+            statement.facets,
+            portal.values,
+            facts=session_facts(session.settings.zone, session.user, node.facts),
+            query_plan=node.query_plan,
+            fmt=statement.fmt,
+        )
+        return Answer("EXPLAIN", [(line,) for line in lines])
+
+    # --- what changes the catalog ----------------------------------------------------------------
+
+    async def _change_schema(self, statement: DdlStatement) -> Answer:
+        session, node = self._session, self._session.node
+        changes = bind_ddl(statement, node.catalog.schema, session.user_id, node.log.catalog.next_table_id)
+        for change in changes:
+            session.wrote()
+            await node.schema_changes.carry_out(change, session.user_id)
+        return Answer(_tag(statement))
+
+    async def _alter_system(self, statement: ast.AlterSystem) -> Answer:
+        self._admin_only("ALTER SYSTEM")
+        value: object | None = statement.value
+        kind = statement.value_kind
+        if kind in (ast.LiteralKind.DECIMAL, ast.LiteralKind.DOUBLE) and isinstance(value, str):
+            value = float(value)
+        entry = alter_system(
+            statement.name.text if statement.name is not None else None,
+            value,
+            statement.tier.text if statement.tier is not None else None,
+            self._session.user_id,
+        )
+        self._session.wrote()
+        await self._session.node.log.propose(entry)
+        return Answer("ALTER SYSTEM")
+
+    async def _alter_user(self, statement: ast.AlterUserPassword) -> Answer:
+        self._admin_only("ALTER USER")
+        node = self._session.node
+        name = statement.user.text
+        user_id = node.user_id(name)
+        if user_id is None:
+            raise UndefinedObject(f"user {name} does not exist", position=statement.user.at + 1)
+        method = statement.method or "md5"
+        if method not in ("md5", "scram-sha-256"):
+            raise FeatureNotSupported(f"authentication method {method} is not supported: md5, scram-sha-256")
+        if not statement.password:
+            raise InvalidParameterValue("the password must not be empty")
+        secret = make_secret(
+            "md5" if method == "md5" else "scram-sha256", name, statement.password, os.urandom(SALT_BYTES)
+        )
+        self._session.wrote()
+        await node.log.propose(ChangeAuth(user_id, method, secret))
+        return Answer("ALTER ROLE")
+
+    def _admin_only(self, command: str) -> None:
+        if self._session.user_id != ADMIN_ID:
+            raise InsufficientPrivilege(f"{command} is for admin only")
+
+
+def _tag(statement: DdlStatement) -> str:
+    match statement:
+        case ast.CreateTable():
+            return "CREATE TABLE"
+        case ast.DropTable():
+            return "DROP TABLE"
+        case ast.AlterTable():
+            return "ALTER TABLE"
+        case ast.Truncate():
+            return "TRUNCATE TABLE"
+        case ast.CreateIndex():
+            return "CREATE INDEX"
+        case ast.DropIndex():
+            return "DROP INDEX"
+        case ast.RenameIndex():
+            return "RENAME INDEX"

@@ -1,0 +1,312 @@
+"""An instance: its files, its threads, its listeners, from start to stop.
+
+Here: Node, what sessions share; serve(), the life of an instance in order; run(), with a loop of its own.
+Not here: what each part does (storage/, catalog_log.py, pg_server.py, http.py).
+
+The order of starting: the directory is ours, the files are sound, the catalog is read, what a crash
+interrupted is finished, and only then does anybody listen. Stopping goes the other way round, and what was
+acknowledged is on the disk long before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import uvloop
+
+from shoal import __version__
+from shoal.catalog.apply import Applied, Catalog
+from shoal.catalog.schema import Schema, Table, TableId
+from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
+from shoal.catalog.system import PICO_DB_CONFIG, PICO_USER, PROTECTED
+from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
+from shoal.node import bootstrap
+from shoal.node.bootstrap import Addresses, Identity
+from shoal.node.catalog_log import CatalogLog
+from shoal.node.config import Address, Config, Running
+from shoal.node.ddl import SchemaChanges
+from shoal.node.http import Health, HttpServer
+from shoal.node.listen import bind, bound_address
+from shoal.node.metrics import Metrics
+from shoal.node.pg_server import PgServer
+from shoal.node.statements import Statements
+from shoal.node.users import ADMIN_ID, User, users_of_rows
+from shoal.pgwire.auth import SALT_BYTES
+from shoal.sql.plan import SessionFact
+from shoal.storage.catalog_db import CatalogDb
+from shoal.storage.directory import InstanceDirectory
+from shoal.storage.functions import Guard, register
+from shoal.storage.readers import PointReader, ReaderPool
+from shoal.storage.sqlite import Settings, SqliteFiles, WalMode, open_catalog
+from shoal.storage.writer import Outcome, Writer, WriteWork
+from shoal.types.values import Stored
+
+_log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Limits:
+    """How many statements and portals are open, of how many. Shared by all clients of the instance."""
+
+    __slots__ = ("_settings", "portals", "statements")
+
+    def __init__(self, settings: Callable[[], ClusterSettings]) -> None:
+        self._settings = settings
+        self.statements = 0
+        self.portals = 0
+
+    def open_statement(self) -> None:
+        most = self._settings().pg_statement_max
+        if most and self.statements >= most:
+            raise _full("Statement", "pg_statement_max", most)
+        self.statements += 1
+
+    def open_portal(self) -> None:
+        most = self._settings().pg_portal_max
+        if most and self.portals >= most:
+            raise _full("Portal", "pg_portal_max", most)
+        self.portals += 1
+
+
+def _full(what: str, setting: str, most: int) -> ShoalError:
+    return ConfigurationLimitExceeded(
+        f"{what} storage is full. Current size limit: {most}. Please, increase storage limit using: "
+        f'ALTER SYSTEM SET "{setting}" TO <new-limit>'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    pg: socket.socket
+    http: socket.socket
+    addresses: Addresses
+
+
+class Node:
+    """What the sessions of an instance share. Lives on the event loop."""
+
+    def __init__(
+        self, config: Config, files: SqliteFiles, db: CatalogDb, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.config = config
+        self.loop = loop
+        self.metrics = Metrics()
+        self.stopping = asyncio.Event()
+        self.fault: Fault | None = None
+        self.cluster_settings = settings_of_rows(db.rows(PICO_DB_CONFIG))
+        self.users: Mapping[str, User] = users_of_rows(db.rows(PICO_USER))
+        self._user_rows = {row[0]: row for row in db.rows(PICO_USER)}
+        self.guard = Guard()
+        settings = Settings(
+            wal_mode=WalMode(config.wal_mode),
+            functions=lambda connection: register(connection, self.guard),
+            writer_cache_bytes=config.cache_bytes,
+            reader_cache_bytes=config.cache_bytes,
+        )
+
+        def post(call: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(call)
+
+        self.writer = Writer(files, settings, post=post, on_fault=self.fail, naming=self._naming)
+        self.readers = ReaderPool(
+            files, settings, post=post, naming=self._naming, threads=config.reader_threads
+        )
+        self.point_reader = PointReader(files, settings, naming=self._naming, cache_bytes=config.cache_bytes)
+        self.writer.start()
+        self.log = CatalogLog(db, loop, self.fail)
+        self.log.on_change(self._on_change)
+        self.statements = Statements(lambda: self.log.catalog.schema)
+        self.limits = Limits(lambda: self.cluster_settings)
+        self.schema_changes = SchemaChanges(self.log, self.writer, loop)
+        self.facts: dict[SessionFact, Stored] = {
+            SessionFact.VERSION: (
+                f"Shoal {__version__} (PostgreSQL 15.0 compatible) on Python {sys.version.split()[0]}"
+            ),
+            SessionFact.RAFT_LEADER_ID: bootstrap.RAFT_ID,
+        }
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.log.catalog
+
+    @property
+    def schema(self) -> Schema:
+        return self.log.catalog.schema
+
+    def fail(self, fault: Fault) -> None:
+        """The instance can no longer be trusted, and stops."""
+        _log.critical("the instance stops: %s", fault)
+        if self.fault is None:
+            self.fault = fault
+        self.stopping.set()
+
+    def know(self, identity: Identity) -> None:
+        self.facts[SessionFact.INSTANCE_UUID] = identity.instance_uuid
+        self.facts[SessionFact.RAFT_LEADER_UUID] = identity.instance_uuid
+
+    def _naming(self, table_id: int) -> Table | None:
+        return self.log.catalog.schema.tables_by_id.get(TableId(table_id))
+
+    def _on_change(self, applied: Applied) -> None:
+        self.cluster_settings = changed(self.cluster_settings, applied.changes)
+        users = [change for change in applied.changes if change.table_id == PICO_USER.id]
+        for change in users:
+            self._user_rows.pop(change.key[0], None)
+            if change.row is not None:
+                self._user_rows[change.key[0]] = change.row
+        if users:
+            self.users = users_of_rows(self._user_rows.values())
+
+    def user_id(self, name: str) -> int | None:
+        user = self.users.get(name)
+        return None if user is None else user.id
+
+    def check_global_write(self, table: Table, user_id: int) -> None:
+        if not table.system:
+            return
+        if user_id != ADMIN_ID:
+            raise InsufficientPrivilege(f"Write access to space '{table.name}' is denied")
+        if table.id in PROTECTED:
+            raise InsufficientPrivilege(
+                f"{table.name} is changed by schema statements only, not by INSERT, UPDATE or DELETE"
+            )
+
+    async def write(self, work: WriteWork[T]) -> T:
+        """For what is rare; sessions submit to the writer themselves."""
+        future: asyncio.Future[T] = self.loop.create_future()
+
+        def done(outcome: Outcome[T]) -> None:
+            if future.done():
+                return
+            if outcome.error is not None:
+                future.set_exception(outcome.error)
+            else:
+                future.set_result(outcome.result())
+
+        self.writer.submit(work, done)
+        return await future
+
+    def query_plan(self, sql: str) -> list[str]:
+        """SQLite's own plan of a text, for EXPLAIN (RAW). It only compiles, so the loop may do it."""
+        rows = self.point_reader.rows(f"EXPLAIN QUERY PLAN {sql}", ())
+        return [str(row[3]) for row in rows]
+
+    async def close(self) -> None:
+        await self.loop.run_in_executor(None, self.readers.stop)
+        await self.loop.run_in_executor(None, self.writer.stop)
+        self.point_reader.close()
+        await self.log.close()
+
+
+# --- the life of an instance ---------------------------------------------------------------------
+
+
+async def serve(config: Config, ready: Callable[[Running], None]) -> None:
+    """Until SIGTERM, SIGINT or a Fault. Raises what keeps it from starting, and the Fault."""
+    loop = asyncio.get_running_loop()
+    started = time.monotonic()
+    directory = InstanceDirectory.claim(config.instance_dir)
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(directory.release)
+        directory.prepare_files()
+        listeners = _bind(config)
+        settings = Settings(wal_mode=WalMode.FSYNC, functions=lambda connection: register(connection, Guard()))
+        db = CatalogDb(open_catalog(directory.files, settings))
+        identity = bootstrap.read_identity(db)
+        if identity is None:
+            salt = secrets.token_bytes(SALT_BYTES)
+            db.append(bootstrap.first_entry(config, listeners.addresses, _now(), salt), _now())
+            identity = bootstrap.read_identity(db)
+            assert identity is not None
+        else:
+            bootstrap.check_identity(db, identity, config)
+        node = Node(config, directory.files, db, loop)
+        state = "starting"
+        http = HttpServer(
+            listeners.http,
+            lambda: Health(
+                state="failed" if node.fault is not None else state,
+                instance=config.instance_name,
+                uptime_seconds=time.monotonic() - started,
+            ),
+            node.metrics,
+        )
+        server = PgServer(node)
+        try:
+            node.know(identity)
+            await node.schema_changes.recover()
+            entry, identity = bootstrap.online_entry(identity, listeners.addresses, _now())
+            await node.log.propose(entry)
+            await http.start()
+            await server.listen(listeners.pg)
+            await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(signum, node.stopping.set)
+            state = "running"
+            ready(_running(config, identity, listeners.addresses))
+            await node.stopping.wait()
+            state = "stopping"
+        finally:
+            await server.stop()
+            await http.stop()
+            if node.fault is None:
+                with contextlib.suppress(ShoalError, Fault):
+                    await node.log.propose(bootstrap.offline_entry(identity, _now()))
+            await node.close()
+        if node.fault is not None:
+            raise node.fault
+
+
+def run(config: Config, ready: Callable[[Running], None]) -> None:
+    """serve(), on an event loop of its own."""
+    # A reader thread that encodes rows holds the GIL for so long at most while the loop waits for it.
+    sys.setswitchinterval(0.001)
+    work: Coroutine[Any, Any, None] = serve(config, ready)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
+
+
+def _bind(config: Config) -> Listeners:
+    pg = bind("pg_listen", config.pg_listen)
+    http = bind("http_listen", config.http_listen)
+    pg_at = bound_address(pg, config.pg_listen)
+    http_at = bound_address(http, config.http_listen)
+    addresses = Addresses(
+        pg=_said(config.pg_advertise, pg_at),
+        rpc=_said(config.rpc_advertise, config.rpc_listen),
+        http=_said(config.http_advertise, http_at),
+    )
+    return Listeners(pg, http, addresses)
+
+
+def _said(advertised: Address | None, bound: Address) -> str:
+    return str(advertised or bound)
+
+
+def _running(config: Config, identity: Identity, addresses: Addresses) -> Running:
+    return Running(
+        name=config.instance_name,
+        uuid=identity.instance_uuid,
+        pid=os.getpid(),
+        pg=addresses.pg,
+        rpc=addresses.rpc,
+        http=addresses.http,
+        tier=config.tier,
+        replicaset=config.replicaset,
+    )
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,238 @@
+"""The PostgreSQL side's sockets: TCP for clients, a Unix socket for the administrator.
+
+Here: PgServer with its listeners and the sessions that can be cancelled, and PgConnection, one socket.
+Not here: what is said on them (login.py, session.py).
+
+One buffer serves all reads: the loop fills it and hands it over in one turn, and frames are copied out of
+it. uvloop calls buffer_updated() with a whole chunk, so a pipelined request is one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from shoal.errors import AdminShutdown, IoError, ShoalError, TooManyConnections
+from shoal.node.login import Goodbye, LoggedIn, Login
+from shoal.node.session import Session
+from shoal.pgwire.codec import Frames
+from shoal.pgwire.messages import BackendKeyData, CancelRequest, ErrorResponse
+
+if TYPE_CHECKING:
+    from shoal.node.instance import Node
+
+_log: Final = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 64 * 1024
+_WRITE_HIGH_BYTES: Final = 1024 * 1024
+# What a client may send ahead while it waits for an answer.
+_AHEAD_BYTES_MAX: Final = 4 * 1024 * 1024
+_LOGIN_SECONDS: Final = 60.0
+_PID_MAX: Final = 2**31 - 1
+
+
+class PgServer:
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.buffer = memoryview(bytearray(_READ_BYTES))
+        self.mock_key = secrets.token_bytes(32)
+        self.connections: set[PgConnection] = set()
+        self.tcp_count = 0
+        self.sessions: dict[tuple[int, int], Session] = {}
+        self._servers: list[asyncio.Server] = []
+        self._last_pid = 0
+        self._socket_path: Path | None = None
+
+    async def listen(self, listener: socket.socket) -> None:
+        loop = self.node.loop
+        server = await loop.create_server(lambda: PgConnection(self, trusted=self.node.config.trust), sock=listener)
+        self._servers.append(server)
+
+    async def listen_admin(self, path: Path) -> None:
+        """Whoever may open the socket's file is the administrator."""
+        try:
+            path.unlink(missing_ok=True)
+            server = await self.node.loop.create_unix_server(
+                lambda: PgConnection(self, trusted=True, counted=False), str(path)
+            )
+            path.chmod(0o600)
+        except OSError as error:
+            raise IoError(f"cannot listen on the admin socket {path}: {error.strerror or error}") from error
+        self._servers.append(server)
+        self._socket_path = path
+
+    def new_key(self) -> BackendKeyData:
+        self._last_pid = self._last_pid % _PID_MAX + 1
+        return BackendKeyData(self._last_pid, secrets.randbits(32))
+
+    def cancel(self, request: CancelRequest) -> None:
+        session = self.sessions.get((request.process_id, request.secret_key))
+        if session is not None:
+            session.cancel()
+
+    async def stop(self) -> None:
+        for server in self._servers:
+            server.close()
+        if self._socket_path is not None:
+            self._socket_path.unlink(missing_ok=True)
+        for connection in list(self.connections):
+            connection.say_goodbye()
+        for connection in list(self.connections):
+            await connection.closed.wait()
+
+
+class PgConnection(asyncio.BufferedProtocol):
+    """A socket, and whoever answers on it: a Login first, then a Session."""
+
+    def __init__(self, server: PgServer, *, trusted: bool, counted: bool = True) -> None:
+        self._server = server
+        self._buffer = server.buffer
+        self._frames = Frames()
+        self._trusted = trusted
+        self._counted = counted
+        self._transport: asyncio.Transport | None = None
+        self._login: Login | None = None
+        self._session: Session | None = None
+        self._full = False
+        self._paused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._key = server.new_key()
+        self.closed = asyncio.Event()
+
+    # --- the transport's calls -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        server, node = self._server, self._server.node
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        server.connections.add(self)
+        node.metrics.connections += 1
+        node.metrics.open_connections += 1
+        server.tcp_count += self._counted
+        self._login = Login(
+            self._frames, node.users, trusted=self._trusted, mock_key=server.mock_key, key=self._key
+        )
+        self._timer = node.loop.call_later(_LOGIN_SECONDS, self.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        server = self._server
+        server.connections.discard(self)
+        server.node.metrics.open_connections -= 1
+        server.tcp_count -= self._counted
+        if self._timer is not None:
+            self._timer.cancel()
+        server.sessions.pop((self._key.process_id, self._key.secret_key), None)
+        if self._session is not None:
+            self._session.close()
+        self.closed.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._frames.feed(self._buffer[:nbytes])
+        session = self._session
+        if session is not None:
+            session.pump()
+            if session.is_busy and self._frames.held_bytes > _AHEAD_BYTES_MAX:
+                self.pause()
+        else:
+            self._go_on_with_login()
+
+    def eof_received(self) -> bool:
+        return False  # close
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._session is not None:
+            self._session.on_drained()
+
+    # --- the session's side ----------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def is_full(self) -> bool:
+        return self._full
+
+    def pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def say_goodbye(self) -> None:
+        """The instance stops."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        error = AdminShutdown("terminating connection due to administrator command")
+        self._transport.write(ErrorResponse.of(error, fatal=True).encode())
+        if self._session is not None:
+            self._session.close()
+        self._transport.close()
+        # A client that doesn't read would keep us from stopping.
+        self._server.node.loop.call_later(1.0, self._transport.abort)
+
+    # --- logging in ------------------------------------------------------------------------------
+
+    def _go_on_with_login(self) -> None:
+        login = self._login
+        assert login is not None and self._transport is not None
+        try:
+            progress = login.go_on()
+            if isinstance(progress, LoggedIn):
+                self._check_room()
+        except ShoalError as error:
+            # The phase before Ready has no way back: whatever is wrong, it is the end.
+            self._transport.write(ErrorResponse.of(error, fatal=True).encode())
+            self._transport.close()
+            return
+        except Exception:
+            _log.exception("a bug met by a connection's first messages")
+            self._transport.abort()
+            return
+        if login.out:
+            self._transport.write(b"".join(login.out))
+            login.out.clear()
+        match progress:
+            case None:
+                return
+            case LoggedIn():
+                self._open_session(progress)
+            case CancelRequest():
+                self._server.cancel(progress)
+                self._transport.close()
+            case Goodbye():
+                self._transport.close()
+
+    def _check_room(self) -> None:
+        most = self._server.node.config.max_connections
+        if self._counted and self._server.tcp_count > most:
+            raise TooManyConnections(f"sorry, too many clients already: max_connections is {most}")
+
+    def _open_session(self, logged_in: LoggedIn) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._login = None
+        user = logged_in.user
+        session = Session(self._server.node, self, self._frames, user.name, user.id, logged_in.settings)
+        self._session = session
+        self._server.sessions[self._key.process_id, self._key.secret_key] = session
+        session.pump()
