@@ -20,7 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import uvloop
@@ -98,7 +98,13 @@ class Node:
     """What the sessions of an instance share. Lives on the event loop."""
 
     def __init__(
-        self, config: Config, files: SqliteFiles, db: CatalogDb, loop: asyncio.AbstractEventLoop
+        self,
+        config: Config,
+        files: SqliteFiles,
+        settings: Settings,
+        guard: Guard,
+        db: CatalogDb,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.config = config
         self.loop = loop
@@ -108,13 +114,7 @@ class Node:
         self.cluster_settings = settings_of_rows(db.rows(PICO_DB_CONFIG))
         self.users: Mapping[str, User] = users_of_rows(db.rows(PICO_USER))
         self._user_rows = {row[0]: row for row in db.rows(PICO_USER)}
-        self.guard = Guard()
-        settings = Settings(
-            wal_mode=WalMode(config.wal_mode),
-            functions=lambda connection: register(connection, self.guard),
-            writer_cache_bytes=config.cache_bytes,
-            reader_cache_bytes=config.cache_bytes,
-        )
+        self.guard = guard
 
         def post(call: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(call)
@@ -220,10 +220,17 @@ async def serve(config: Config, ready: Callable[[Running], None]) -> None:
     directory = InstanceDirectory.claim(config.instance_dir)
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(directory.release)
-        directory.prepare_files()
+        guard = Guard()
+        settings = Settings(
+            wal_mode=WalMode(config.wal_mode),
+            functions=lambda connection: register(connection, guard),
+            writer_cache_bytes=config.cache_bytes,
+            reader_cache_bytes=config.cache_bytes,
+        )
+        directory.prepare_files(settings)
         listeners = _bind(config)
-        settings = Settings(wal_mode=WalMode.FSYNC, functions=lambda connection: register(connection, Guard()))
-        db = CatalogDb(open_catalog(directory.files, settings))
+        # Whatever wal_mode says of rows: the catalog is small, and always synced.
+        db = CatalogDb(open_catalog(directory.files, replace(settings, wal_mode=WalMode.FSYNC)))
         identity = bootstrap.read_identity(db)
         if identity is None:
             salt = secrets.token_bytes(SALT_BYTES)
@@ -232,7 +239,7 @@ async def serve(config: Config, ready: Callable[[Running], None]) -> None:
             assert identity is not None
         else:
             bootstrap.check_identity(db, identity, config)
-        node = Node(config, directory.files, db, loop)
+        node = Node(config, directory.files, settings, guard, db, loop)
         state = "starting"
         http = HttpServer(
             listeners.http,

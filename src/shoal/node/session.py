@@ -151,7 +151,7 @@ class Session:
 
     def pump(self) -> None:
         """Takes the frames that have arrived, as far as it can without waiting."""
-        if self._busy or self._closed:
+        if self._must_wait():
             return
         handlers = self._handlers
         try:
@@ -170,7 +170,7 @@ class Session:
                 except Exception as error:
                     _log.exception("a bug met by a client's message")
                     self.fail(InternalError(f"internal error: {error!r}"))
-                if self._busy or self._closed:
+                if self._must_wait():
                     break
         except ShoalError as error:  # of the frames themselves: nobody knows where the next one begins
             self._out.append(ErrorResponse.of(error, fatal=True).encode())
@@ -178,6 +178,9 @@ class Session:
             self._end()
             return
         self._flush()
+
+    def _must_wait(self) -> bool:
+        return self._busy or self._closed
 
     def _flush(self) -> None:
         out = self._out
