@@ -127,6 +127,24 @@ def open_reader(files: SqliteFiles, settings: Settings, *, cache_bytes: int | No
     return connection
 
 
+def open_checkpointer(files: SqliteFiles, settings: Settings) -> apsw.Connection:
+    """For copying the write-ahead log of data.db back, beside its writer. It reads and writes no table."""
+    connection = _connect(files.data, settings, apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+        connection.pragma("synchronous", _synchronous(settings))
+        connection.wal_autocheckpoint(0)
+        connection.pragma("schema_version")  # opens the file
+    except apsw.Error as error:
+        connection.close(True)
+        raise translate(error, files=str(files.data)) from error
+    return connection
+
+
+def _synchronous(settings: Settings) -> str:
+    return "FULL" if settings.wal_mode is WalMode.FSYNC else "NORMAL"
+
+
 def _connect(path: Path, settings: Settings, flags: int) -> apsw.Connection:
     try:
         return apsw.Connection(
@@ -165,7 +183,7 @@ def _set_up(connection: apsw.Connection, settings: Settings, cache_bytes: int) -
     connection.pragma("mmap_size", 0)  # a mapped page would not pass the checksum
     connection.pragma("cache_size", -(cache_bytes >> 10))
     connection.pragma("temp_store", "MEMORY")
-    connection.pragma("synchronous", "FULL" if settings.wal_mode is WalMode.FSYNC else "NORMAL")
+    connection.pragma("synchronous", _synchronous(settings))
     settings.functions(connection)
 
 
