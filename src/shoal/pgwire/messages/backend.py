@@ -232,7 +232,7 @@ class ReadyForQuery(Message, frozen=True, gc=False):
 # Errors and notices
 
 
-class _Report(Message, frozen=True, gc=False):
+class _Report(Message, frozen=True, gc=False, repr_omit_defaults=True):
     """The fields that errors and notices share. Unknown ones are skipped, as the protocol wishes."""
 
     severity: str  # ERROR, FATAL (the connection ends), NOTICE, WARNING, …
@@ -354,7 +354,7 @@ class ParameterDescription(Message, frozen=True, gc=False):
         return uint16(len(self.parameter_types)) + uint32s(self.parameter_types)
 
 
-class Column(msgspec.Struct, frozen=True, gc=False):
+class Column(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """A column of a result, as RowDescription tells it."""
 
     name: str
