@@ -102,7 +102,7 @@ class Catalog:
 
     schema: Schema
     pending: Mapping[int, Pending] = field(default_factory=dict)  # by version
-    next_table_id: int = FIRST_USER_TABLE_ID
+    next_table_id: int = FIRST_USER_TABLE_ID  # never used twice, dropped or aborted
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def after(schema: Schema, change: SchemaChange, version: int) -> Table | None:
     """The table as the committed change leaves it; None: dropped."""
     if isinstance(change, CreateTable):
         return _created(change, version)
-    table = schema.tables_by_id[_table_of(change)]
+    table = replace(schema.tables_by_id[_table_of(change)], operable=True)
     match change:
         case DropTable():
             return None
@@ -321,15 +321,18 @@ def _prepare(catalog: Catalog, change: SchemaChange, index: int, term: int) -> A
     )
     changes = [RowChange(PICO_PENDING_SCHEMA_CHANGE.id, (pending.table_id,), row)]
     schema, next_table_id = catalog.schema, catalog.next_table_id
+    claims: list[RowChange] = []
     if isinstance(change, CreateTable):
         # Listed as not operable, but no statement can name it before it is committed.
         blocked = replace(_created(change, index), operable=False)
         next_table_id = max(next_table_id, change.table_id + 1)
+        claims = [_property("next_table_id", next_table_id)]
     else:
         blocked = replace(schema.tables_by_id[pending.table_id], operable=False)
         schema = schema.with_table(blocked, schema.version)
     changes.append(RowChange(PICO_TABLE.id, (blocked.id,), table_row(blocked)))
-    changes.append(_property("pending_schema_version", index))
+    changes.append(_property("pending_schema_version", min([index, *catalog.pending])))
+    changes += claims
     prepared = replace(
         catalog,
         schema=schema,
@@ -344,7 +347,6 @@ def _commit(catalog: Catalog, pending: Pending) -> Applied:
     before = schema.tables_by_id.get(pending.table_id)
     committed = after(schema, pending.change, pending.version)
     if committed is not None:
-        committed = replace(committed, operable=True)
         schema = schema.with_table(committed, pending.version)
     else:
         schema = schema.without_table(pending.table_id, pending.version)
@@ -429,5 +431,6 @@ def catalog_of_rows(rows: Mapping[TableId, Iterable[Row]]) -> Catalog:
         {table.name: table for table in listed.values()},
         {tier.name: tier for tier in tiers},
     )
-    ids = [*schema.tables_by_id, *unborn]
-    return Catalog(schema, pending, max([FIRST_USER_TABLE_ID - 1, *ids]) + 1)
+    next_table_id = properties.get("next_table_id", str(FIRST_USER_TABLE_ID))
+    assert isinstance(next_table_id, str)
+    return Catalog(schema, pending, int(next_table_id))

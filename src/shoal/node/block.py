@@ -8,7 +8,12 @@ writes stand. Claiming success would be a lie that an application acts on.
 
 from __future__ import annotations
 
-from shoal.errors import FeatureNotSupported, InFailedTransaction, InvalidTransactionState, ReadOnlyTransaction
+from shoal.errors import (
+    FeatureNotSupported,
+    InFailedTransaction,
+    InvalidTransactionState,
+    ReadOnlyTransaction,
+)
 from shoal.pgwire.messages import NoticeResponse, TransactionStatus
 
 _STAND = "each of them was applied at once, and none is undone"

@@ -6,6 +6,7 @@ Not here: queries and DML (session.py), what a transaction block answers (block.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.catalog.entries import ChangeAuth
 from shoal.catalog.settings import alter_system
-from shoal.errors import FeatureNotSupported, InsufficientPrivilege, InvalidParameterValue, UndefinedObject
+from shoal.errors import (
+    FeatureNotSupported,
+    InsufficientPrivilege,
+    InvalidParameterValue,
+    OutcomeUnknown,
+    UndefinedObject,
+)
 from shoal.node.execute import session_facts
 from shoal.node.portals import Portal
 from shoal.pgwire.auth import SALT_BYTES, make_secret
@@ -172,9 +179,17 @@ class Commands:
     async def _change_schema(self, statement: DdlStatement) -> Answer:
         session, node = self._session, self._session.node
         changes = bind_ddl(statement, node.catalog.schema, session.user_id, node.log.catalog.next_table_id)
-        for change in changes:
-            session.wrote()
-            await node.schema_changes.carry_out(change, session.user_id)
+        timeout = statement.wait.timeout
+        try:
+            # GLOBALLY and LOCALLY are one and the same while a cluster is one instance.
+            async with asyncio.timeout(float(timeout) if timeout is not None else None):
+                for change in changes:
+                    session.wrote()
+                    await node.schema_changes.carry_out(change, session.user_id)
+        except TimeoutError:
+            raise OutcomeUnknown(
+                "timeout", detail="The schema change goes on, and will be committed or aborted."
+            ) from None
         return Answer(_tag(statement))
 
     async def _alter_system(self, statement: ast.AlterSystem) -> Answer:

@@ -128,7 +128,11 @@ class SchemaChanges:
         except ShoalError as error:
             await self._log.propose(DdlAbort(pending.version, error.sqlstate, error.message))
             raise
-        if before is not None and before.is_sharded and (becomes is None or becomes.physical != before.physical):
+        if (
+            before is not None
+            and before.is_sharded
+            and (becomes is None or becomes.physical != before.physical)
+        ):
             self._drop_later(before)
 
     async def _check_global(self, before: Table | None, becomes: Table) -> None:

@@ -40,9 +40,7 @@ class ProgramWork:
 
     one_statement = True
 
-    def __init__(
-        self, program: Program, bindings: Sequence[Stored], guard: Guard, timeout_ms: int
-    ) -> None:
+    def __init__(self, program: Program, bindings: Sequence[Stored], guard: Guard, timeout_ms: int) -> None:
         self._program = program
         self._bindings = bindings
         self._guard = guard

@@ -40,13 +40,12 @@ from shoal.pgwire.phases import IDLE, STARTUP, Phase, frontend_type, step
 from shoal.pgwire.settings import statuses_after_login
 from shoal.pgwire.startup import StartupParameters, negotiate, read_startup
 
-_DECODERS: Final[
-    Mapping[type, Callable[[bytes], PasswordMessage | SASLInitialResponse | SASLResponse]]
-] = {
+_DECODERS: Final[Mapping[type, Callable[[bytes], PasswordMessage | SASLInitialResponse | SASLResponse]]] = {
     PasswordMessage: PasswordMessage.decode,
     SASLInitialResponse: SASLInitialResponse.decode,
     SASLResponse: SASLResponse.decode,
 }
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
@@ -64,7 +63,13 @@ Progress: TypeAlias = LoggedIn | CancelRequest | Goodbye | None
 
 class Login:
     def __init__(
-        self, frames: Frames, users: Mapping[str, User], *, trusted: bool, mock_key: bytes, key: BackendKeyData
+        self,
+        frames: Frames,
+        users: Mapping[str, User],
+        *,
+        trusted: bool,
+        mock_key: bytes,
+        key: BackendKeyData,
     ) -> None:
         self.out: list[bytes] = []  # to be written, whatever comes of it
         self._frames = frames
@@ -167,4 +172,3 @@ class Login:
         assert self._parameters is not None
         self._frames.open_session()
         return LoggedIn(self._users[self._parameters.user], self._settings)
-

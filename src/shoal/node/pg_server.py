@@ -49,7 +49,9 @@ class PgServer:
 
     async def listen(self, listener: socket.socket) -> None:
         loop = self.node.loop
-        server = await loop.create_server(lambda: PgConnection(self, trusted=self.node.config.trust), sock=listener)
+        server = await loop.create_server(
+            lambda: PgConnection(self, trusted=self.node.config.trust), sock=listener
+        )
         self._servers.append(server)
 
     async def listen_admin(self, path: Path) -> None:

@@ -14,7 +14,19 @@ from shoal.types.values import Stored
 
 
 class Portal:
-    __slots__ = ("at", "count", "cursor", "done", "formats", "literals", "name", "prepared", "rows", "shape", "values")
+    __slots__ = (
+        "at",
+        "count",
+        "cursor",
+        "done",
+        "formats",
+        "literals",
+        "name",
+        "prepared",
+        "rows",
+        "shape",
+        "values",
+    )
 
     def __init__(
         self,

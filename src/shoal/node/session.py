@@ -381,7 +381,10 @@ class Session:
             values = (None if raw[0] is None else decoders[0](raw[0]),)
         else:
             values = tuple(
-                [None if value is None else decode(value) for decode, value in zip(decoders, raw, strict=True)]
+                [
+                    None if value is None else decode(value)
+                    for decode, value in zip(decoders, raw, strict=True)
+                ]
             )
         name = bind.portal
         existing = self.portals.get(name)
@@ -616,9 +619,7 @@ class Session:
             self.node.check_global_write(table, self.user_id)
             self.run_task(self._write_global(portal))
             return
-        work = ProgramWork(
-            program, self._values(portal), self.node.guard, self.settings.statement_timeout_ms
-        )
+        work = ProgramWork(program, self._values(portal), self.node.guard, self.settings.statement_timeout_ms)
         self._work = work
         self._writing = portal
         self._wait()
@@ -762,4 +763,3 @@ _COMMAND_NAMES: Final[Mapping[type, str]] = {
 
 def _command_name(statement: object) -> str:
     return _COMMAND_NAMES[type(statement)]
-

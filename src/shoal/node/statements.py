@@ -246,9 +246,7 @@ class Statements:
         ):
             prepared.schema = schema
             return prepared
-        again = self._bind(
-            prepared.text, prepared.statement, prepared.parameter_oids, prepared.zone, user
-        )
+        again = self._bind(prepared.text, prepared.statement, prepared.parameter_oids, prepared.zone, user)
         if again.types != prepared.types or again.names != prepared.names:
             raise FeatureNotSupported("cached plan must not change result type")
         return again
