@@ -122,11 +122,9 @@ class Applied:
 
 def check(catalog: Catalog, change: SchemaChange) -> None:
     """Raises what is wrong with the change. On the leader, at the state that the proposal follows."""
-    schema = catalog.schema
-    table_id, names = _table_of(change), claimed_names(change)
-    for pending in catalog.pending.values():
-        if pending.table_id == table_id or set(pending.claimed_names) & set(names):
-            raise ObjectInUse("another schema change of this table is under way")
+    schema, table_id = catalog.schema, _table_of(change)
+    if conflicts(catalog, change):
+        raise ObjectInUse("another schema change of this table is under way")
     if not isinstance(change, CreateTable) and table_id not in schema.tables_by_id:
         raise UndefinedTable(f"table with id {table_id} does not exist")
     match change:
@@ -168,6 +166,15 @@ def check(catalog: Catalog, change: SchemaChange) -> None:
                 raise UndefinedObject(f"index {change.name} does not exist")
         case DropTable() | TruncateTable():
             pass
+
+
+def conflicts(catalog: Catalog, change: SchemaChange) -> bool:
+    """Does it have to wait for a change that is under way, of its table or of a name that it takes?"""
+    table_id, names = _table_of(change), set(claimed_names(change))
+    return any(
+        pending.table_id == table_id or not names.isdisjoint(pending.claimed_names)
+        for pending in catalog.pending.values()
+    )
 
 
 def _index_exists(schema: Schema, name: str) -> bool:
@@ -346,14 +353,16 @@ def _commit(catalog: Catalog, pending: Pending) -> Applied:
     schema = catalog.schema
     before = schema.tables_by_id.get(pending.table_id)
     committed = after(schema, pending.change, pending.version)
+    # Changes of different tables may end in either order; the schema's version never goes back.
+    version = max(schema.version, pending.version)
     if committed is not None:
-        schema = schema.with_table(committed, pending.version)
+        schema = schema.with_table(committed, version)
     else:
-        schema = schema.without_table(pending.table_id, pending.version)
+        schema = schema.without_table(pending.table_id, version)
     changes = [
         *_ended(catalog, pending),
         *_rows(before, committed),
-        _property("global_schema_version", pending.version),
+        _property("global_schema_version", version),
     ]
     table = committed or before
     assert table is not None, pending

@@ -18,10 +18,10 @@ import logging
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from shoal.catalog.apply import Pending, after, check
+from shoal.catalog.apply import Pending, after, check, conflicts
 from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, Entry, SchemaChange
 from shoal.catalog.schema import Table
-from shoal.errors import ShoalError
+from shoal.errors import ObjectInUse, ShoalError
 from shoal.node.catalog_log import CatalogLog
 from shoal.storage import tables
 from shoal.storage.catalog_db import CatalogDb
@@ -87,7 +87,14 @@ class SchemaChanges:
             check(db.catalog, change)
             return DdlPrepare(change, user_id)
 
-        version = await self._log.propose_after(prepare)
+        while True:
+            while conflicts(self._log.catalog, change):
+                await self._log.next_change()
+            try:
+                version = await self._log.propose_after(prepare)
+                break
+            except ObjectInUse:
+                continue  # another was quicker: look again, with the catalog as it is by now
         assert version is not None
         # From here on it must come to an end, whoever waits for it: a client that left included.
         await asyncio.shield(self._loop.create_task(self._finish(self._log.catalog.pending[version])))
