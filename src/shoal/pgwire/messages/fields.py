@@ -131,7 +131,7 @@ class Fields:
 
 
 def violated(text: str) -> ProtocolViolation:
-    """The error for a peer that broke the protocol. Clients of the reference look for its prefix."""
+    """The error for a peer that broke the protocol. Clients of Picodata look for its prefix."""
     return ProtocolViolation(f"protocol violation: {text}")
 
 
