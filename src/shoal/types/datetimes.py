@@ -175,7 +175,7 @@ _TIME: Final = re.compile(
 )
 _RFC_2822: Final = re.compile(
     r"""
-    (?: (?P<weekday>[A-Za-z]{3}) [ ]* ,? [ ]* )?
+    (?: (?P<weekday>[A-Za-z]{3}) (?: [ ]*, )? [ ]* )?
     (?P<day>[0-9]{1,2}) [ ]+ (?P<month>[A-Za-z]{3}) [ ]+ (?P<year>[0-9]{4})
     [ ]+ (?P<hour>[0-9]{2}) : (?P<minute>[0-9]{2}) (?: : (?P<second>[0-9]{2}) )?
     [ ]+ (?P<zone> [+-][0-9]{4} | [A-Za-z]{1,3} )

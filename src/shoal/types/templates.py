@@ -135,36 +135,37 @@ def strftime(instant: int, template: str, zone: Zone = UTC) -> str:
     return _DIRECTIVE.sub(shown, _expanded(template))
 
 
-# What strptime's directives match. Numbers may be shorter than they are written, as in C.
+# What strptime's directives match. Numbers may be shorter than they are written, as in C; and as in C, what one
+# directive took the next one doesn't get back: the trailing + forbids it, so no template makes matching slow.
 _PATTERNS: Final = {
-    "Y": r"[+-]?[0-9]{1,4}",
+    "Y": r"[+-]?[0-9]{1,4}+",
     "C": r"[0-9]{2}",
     "y": r"[0-9]{2}",
-    "m": r"[0-9]{1,2}",
-    "d": r" ?[0-9]{1,2}",
-    "e": r" ?[0-9]{1,2}",
-    "H": r" ?[0-9]{1,2}",
-    "k": r" ?[0-9]{1,2}",
-    "I": r" ?[0-9]{1,2}",
-    "l": r" ?[0-9]{1,2}",
-    "M": r"[0-9]{1,2}",
-    "S": r"[0-9]{1,2}",
-    "f": r"[0-9]{1,9}",
+    "m": r"[0-9]{1,2}+",
+    "d": r" ?[0-9]{1,2}+",
+    "e": r" ?[0-9]{1,2}+",
+    "H": r" ?[0-9]{1,2}+",
+    "k": r" ?[0-9]{1,2}+",
+    "I": r" ?[0-9]{1,2}+",
+    "l": r" ?[0-9]{1,2}+",
+    "M": r"[0-9]{1,2}+",
+    "S": r"[0-9]{1,2}+",
+    "f": r"[0-9]{1,9}+",
     "p": r"[AaPp][Mm]",
     "P": r"[AaPp][Mm]",
-    "j": r"[0-9]{1,3}",
-    "b": r"[A-Za-z]+",
-    "h": r"[A-Za-z]+",
-    "B": r"[A-Za-z]+",
-    "a": r"[A-Za-z]+",
-    "A": r"[A-Za-z]+",
+    "j": r"[0-9]{1,3}+",
+    "b": r"[A-Za-z]++",
+    "h": r"[A-Za-z]++",
+    "B": r"[A-Za-z]++",
+    "a": r"[A-Za-z]++",
+    "A": r"[A-Za-z]++",
     "u": r"[1-7]",
     "w": r"[0-6]",
-    "G": r"[+-]?[0-9]{1,4}",
-    "V": r"[0-9]{1,2}",
-    "s": r"-?[0-9]{1,12}",
-    "z": r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)",
-    "Z": r"[A-Za-z0-9_/+-]+",
+    "G": r"[+-]?[0-9]{1,4}+",
+    "V": r"[0-9]{1,2}+",
+    "s": r"-?[0-9]{1,12}+",
+    "z": r"(?>Z|[+-][0-9]{2}(?::?[0-9]{2})?)",
+    "Z": r"(?>[A-Za-z][A-Za-z_/]*+|[+-][0-9]{2}(?::?[0-9]{2})?)",
 }
 
 
@@ -199,7 +200,7 @@ def _pattern(template: str, fields: list[str]) -> re.Pattern[str]:
         if found[2] == "%":
             spelled += "%"
         elif found[2] in ("n", "t"):
-            spelled += r"\s*"
+            spelled += r"\s*+"
         elif found[2] in _PATTERNS and not (found[1] and found[2] != "f"):
             fields.append(found[2])
             spelled += f"({_PATTERNS[found[2]]})"
@@ -209,7 +210,7 @@ def _pattern(template: str, fields: list[str]) -> re.Pattern[str]:
 
 
 def _literal(text: str) -> str:
-    return r"\s*".join(re.escape(word) for word in re.split(r"\s+", text))
+    return r"\s*+".join(re.escape(word) for word in re.split(r"\s+", text))
 
 
 def _days(values: dict[str, str]) -> int:
