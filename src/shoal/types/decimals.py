@@ -46,7 +46,6 @@ __all__ = [
     "mul",
     "neg",
     "parts",
-    "quantize",
     "round",
     "sub",
     "to_float",
@@ -316,9 +315,6 @@ def ceil(a: bytes) -> bytes:
 
 def floor(a: bytes) -> bytes:
     return a if a == ZERO else _cut(a, 0, lambda negative, digit: negative)
-
-
-quantize: Final = round
 
 
 def fit(a: bytes, precision: int, scale: int) -> bytes:
