@@ -1,0 +1,58 @@
+"""One statement, one program.
+
+Here: compile_program().
+Not here: the parts of the text (queries.py, changes.py), the plan's rules (optimise/).
+"""
+
+from __future__ import annotations
+
+from shoal.catalog.schema import Schema, Table
+from shoal.sql import plan
+from shoal.sql.local import changes, queries
+from shoal.sql.local.draft import Draft
+from shoal.sql.optimise import optimise
+from shoal.sql.optimise.point_reads import is_point_change, is_point_read
+from shoal.sql.program import Program, Route
+
+
+def compile_program(bound: plan.Bound, schema: Schema) -> Program:
+    bound = optimise(bound, schema)
+    root = bound.root
+    draft = Draft(
+        schema,
+        len(bound.parameters),
+        catalog_writer=not isinstance(root, plan.Query) and not root.table.is_sharded,
+    )
+    writes: Table | None = None
+    match root:
+        case plan.Query():
+            route = Route.POINT_READ if is_point_read(root) else Route.READ
+            text = queries.query(root, draft)
+        case plan.Insert():
+            route, writes = Route.WRITE, root.table
+            draft.guarded = changes.reads_rows(root)
+            text = changes.insert(root, draft)
+        case plan.Update():
+            route, writes = Route.WRITE, root.table
+            draft.guarded = not is_point_change(root)
+            text = changes.update(root, draft)
+        case plan.Delete():
+            route, writes = Route.WRITE, root.table
+            draft.guarded = not is_point_change(root)
+            text = changes.delete(root, draft)
+    pinned = bound.pinned | draft.pinned
+    return Program(
+        sql=text,
+        binds=draft.binds,
+        route=route,
+        names=bound.names,
+        types=bound.types,
+        parameters=bound.parameters,
+        parameter_oids=bound.parameter_oids,
+        tag=type(root).__name__.upper() if writes is not None else "SELECT",
+        writes=writes,
+        guarded=draft.guarded,
+        options=bound.options,
+        tables=bound.tables,
+        templatable=not pinned,
+    )

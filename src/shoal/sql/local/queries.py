@@ -1,0 +1,274 @@
+"""Queries: blocks, sets, subqueries and CTEs, as SQLite's text.
+
+Here: query(), inner_query(), scalar_query(), and the order in which rows come when nobody asked for one.
+Not here: expressions (expressions.py), changes (changes.py).
+
+A relation is called r<n>, and the outputs of a subquery f0, f1, …; a CTE is called w<n>. So a name means
+one thing in the whole statement, at every depth.
+
+Expressions contain queries and queries contain expressions, so the two modules import each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from shoal.catalog.schema import Index, Table
+from shoal.errors import FeatureNotSupported
+from shoal.sql import plan
+from shoal.sql.ast import JoinKind, SetKind
+from shoal.sql.local import expressions
+from shoal.sql.local.draft import Draft, derived_columns, quoted, table_columns
+from shoal.sql.optimise.keys import column_number, gives_one_row
+from shoal.sql.walk import conjuncts, rewritten, walk
+
+_JOINS: Final = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.CROSS: "JOIN"}
+_SETS: Final = {SetKind.UNION: "UNION", SetKind.EXCEPT: "EXCEPT", SetKind.INTERSECT: "INTERSECT"}
+
+
+def query(query: plan.Query, draft: Draft, *, named: bool = False) -> str:
+    """`named`: its columns are called f0, f1, … for the query around it."""
+    return _query(query, draft, named, in_order=True)
+
+
+def inner_query(query: plan.Query, draft: Draft) -> str:
+    """One whose order nobody sees: an operand of IN, of EXISTS, of a set operation."""
+    return _query(query, draft, named=False, in_order=False)
+
+
+def scalar_query(expr: plan.ScalarQuery, draft: Draft) -> str:
+    """SQLite would take the first row and be silent about the others: two are enough to know."""
+    if gives_one_row(expr.query):
+        return f"({inner_query(expr.query, draft)})"
+    rows = _query(expr.query, draft, named=True, in_order=False)
+    return f"(SELECT iif(count(*) > 1, shoal_several_rows(), max(f0)) FROM (SELECT f0 FROM ({rows}) LIMIT 2))"
+
+
+# --- a query -------------------------------------------------------------------------------------
+
+
+def _query(query: plan.Query, draft: Draft, named: bool, in_order: bool) -> str:
+    ctes = [
+        f"w{cte.number}({', '.join(f'f{n}' for n in range(len(cte.query.types)))})"
+        f" AS MATERIALIZED ({_query(cte.query, draft, named=False, in_order=True)})"
+        for cte in query.ctes
+    ]
+    text = _ordered(query, draft, named, in_order)
+    if query.limit is not None or query.offset is not None:
+        text += f" LIMIT {_row_count(query.limit, draft, '-1', 'shoal_negative_limit()')}"
+    if query.offset is not None:
+        text += f" OFFSET {_row_count(query.offset, draft, '0', 'shoal_negative_offset()')}"
+    return f"WITH {', '.join(ctes)} {text}" if ctes else text
+
+
+def _row_count(count: plan.Expr | None, draft: Draft, absent: str, negative: str) -> str:
+    if count is None:
+        return absent
+    text = expressions.expression(count, draft)
+    if isinstance(count, plan.Const) and isinstance(count.value, int) and count.value >= 0:
+        return text  # a literal in its place has no sign either
+    return f"iif({text} < 0, {negative}, coalesce({text}, {absent}))"
+
+
+def _ordered(query: plan.Query, draft: Draft, named: bool, in_order: bool) -> str:
+    """A query without its CTEs and its limits."""
+    body = query.body
+    while isinstance(body, plan.Query) and _is_bare(body):
+        body = body.body
+    # A constant doesn't sort, and a number would mean a position to SQLite.
+    keys = tuple(key for key in query.order_by if not isinstance(key.expr, plan.Const | plan.Param))
+    if isinstance(body, plan.Block):
+        return _block(body, draft, named, keys, in_order)
+    limited = query.limit is not None or query.offset is not None
+    if isinstance(body, plan.ValuesRows) and (keys or limited):
+        text = f"SELECT * FROM ({_values(body, draft, named=True)})"
+    elif all(isinstance(key.expr, plan.OutputRef) for key in keys):
+        text = _body(body, draft, named)
+    else:
+        text = f"SELECT * FROM ({_body(body, draft, named=True)})"
+    if keys:
+        return f"{text} ORDER BY {', '.join(_sort_key(key, _of_outputs(key.expr, draft)) for key in keys)}"
+    if in_order and isinstance(body, plan.SetOperation) and not body.all:
+        return f"{text} ORDER BY {', '.join(str(n + 1) for n in range(len(query.types)))}"
+    return text
+
+
+def _is_bare(query: plan.Query) -> bool:
+    return not query.ctes and not query.order_by and query.limit is None and query.offset is None
+
+
+def _of_outputs(expr: plan.Expr, draft: Draft) -> str:
+    """A sort key over a set operation, whose outputs are called f0, f1, …"""
+    if isinstance(expr, plan.OutputRef):
+        return str(expr.ordinal + 1)
+    return expressions.expression(expr, draft)
+
+
+def _sort_key(key: plan.SortKey, text: str) -> str:
+    """NULL is SQLite's smallest value, as it is ours: first ascending, last descending."""
+    direction = " DESC" if key.descending else ""
+    if key.nulls_first == key.descending:
+        direction += " NULLS FIRST" if key.nulls_first else " NULLS LAST"
+    return text + direction
+
+
+# --- bodies --------------------------------------------------------------------------------------
+
+
+def _body(body: plan.Body, draft: Draft, named: bool) -> str:
+    match body:
+        case plan.Block():
+            return _block(body, draft, named, (), in_order=False)
+        case plan.ValuesRows():
+            return _values(body, draft, named)
+        case plan.SetOperation():
+            if body.all and body.kind is not SetKind.UNION:
+                raise FeatureNotSupported(f"{_SETS[body.kind]} ALL is not supported")
+            operator = _SETS[body.kind] + (" ALL" if body.all else "")
+            # SQLite's set operators all bind to the left: what is nested on the right needs a SELECT around.
+            left = _body(body.left, draft, named)
+            right = _body(body.right, draft, named=False)
+            if isinstance(body.right, plan.SetOperation):
+                right = f"SELECT * FROM ({right})"
+            return f"{left} {operator} {right}"
+        case plan.Query():
+            return f"SELECT * FROM ({_query(body, draft, named, in_order=False)})"
+
+
+def _values(values: plan.ValuesRows, draft: Draft, named: bool) -> str:
+    rows = [[expressions.expression(value, draft) for value in row] for row in values.rows]
+    if len(rows) == 1:
+        return f"SELECT {', '.join(_output(text, n, named) for n, text in enumerate(rows[0]))}"
+    text = "VALUES " + ", ".join(f"({', '.join(row)})" for row in rows)
+    if not named:
+        return text
+    columns = ", ".join(f"column{n + 1} AS f{n}" for n in range(len(values.types)))
+    return f"SELECT {columns} FROM ({text})"
+
+
+def _output(text: str, ordinal: int, named: bool) -> str:
+    return f"{text} AS f{ordinal}" if named else text
+
+
+# --- blocks --------------------------------------------------------------------------------------
+
+
+def _block(
+    block: plan.Block, draft: Draft, named: bool, keys: tuple[plan.SortKey, ...], in_order: bool
+) -> str:
+    source = source_text(block.source, draft) if block.source is not None else None
+    outputs = [
+        _output(expressions.expression(output.expr, draft), n, named)
+        for n, output in enumerate(block.outputs)
+    ]
+    parts = [f"SELECT {'DISTINCT ' if block.distinct else ''}{', '.join(outputs)}"]
+    if source is not None:
+        parts.append(f"FROM {source}")
+    where = condition(block.where, draft, guarded=draft.guarded and block.source is not None)
+    if where is not None:
+        parts.append(f"WHERE {where}")
+    groups = [_group_key(expr, draft) for expr in block.group_by]
+    if groups:
+        parts.append(f"GROUP BY {', '.join(groups)}")
+    if block.having is not None:
+        having = expressions.expression(block.having, draft)
+        if not groups and not _has_aggregate(block):
+            having = f"({having} AND count(*) >= 0)"  # for SQLite, only an aggregate makes it one group
+        parts.append(f"HAVING {having}")
+    order = [_sort_key(key, _block_key(key.expr, block, draft)) for key in keys]
+    if not keys and in_order:
+        order = list(_natural_order(block, groups, draft))
+    if order:
+        parts.append(f"ORDER BY {', '.join(order)}")
+    return " ".join(parts)
+
+
+def condition(where: plan.Expr | None, draft: Draft, *, guarded: bool) -> str | None:
+    """A WHERE; the guard stands first, so that it is asked for rows that don't match, too."""
+    text = expressions.expression(where, draft) if where is not None else None
+    if not guarded:
+        return text
+    return "shoal_guard()" if text is None else f"shoal_guard() AND {text}"
+
+
+def _group_key(expr: plan.Expr, draft: Draft) -> str:
+    # A number would mean a position.
+    return "NULL" if isinstance(expr, plan.Const) else expressions.expression(expr, draft)
+
+
+def _has_aggregate(block: plan.Block) -> bool:
+    roots = [output.expr for output in block.outputs]
+    if block.having is not None:
+        roots.append(block.having)
+    return any(isinstance(at, plan.Aggregate) for root in roots for at in walk(root))
+
+
+def _block_key(expr: plan.Expr, block: plan.Block, draft: Draft) -> str:
+    if isinstance(expr, plan.OutputRef):
+        return str(expr.ordinal + 1)
+
+    def its_output(at: plan.Expr) -> plan.Expr:
+        return block.outputs[at.ordinal].expr if isinstance(at, plan.OutputRef) else at
+
+    return expressions.expression(rewritten(expr, its_output), draft)
+
+
+# --- the order that nobody asked for -------------------------------------------------------------
+
+
+def _natural_order(block: plan.Block, groups: list[str], draft: Draft) -> Iterator[str]:
+    """Groups and distinct rows come sorted by their keys, and a table's rows by its primary key.
+
+    SQLite does so mostly by itself, and drops these keys where it does.
+    """
+    if block.distinct:
+        yield from (str(n + 1) for n in range(len(block.outputs)))
+    elif groups:
+        yield from groups
+    elif not block.grouped and isinstance(block.source, plan.Scan):
+        scan = block.source
+        if scan.indexed_by is None and scan.table.indexes and not _may_use_index(block.where, scan):
+            # A narrow index that has all columns would be read instead, in its own order.
+            for part in scan.table.physical_key:
+                column = scan.table.by_number[part.column]
+                yield f"r{scan.relation}.{column.physical}{' DESC' if part.descending else ''}"
+
+
+def _may_use_index(where: plan.Expr | None, scan: plan.Scan) -> bool:
+    """Whether a filter has something to say of the first column of a secondary index."""
+    leading = {index.parts[0].column for index in scan.table.indexes}
+    return any(
+        isinstance(at, plan.Column)
+        and at.relation == scan.relation
+        and column_number(scan.table, at) in leading
+        for clause in conjuncts(where)
+        for at in walk(clause)
+    )
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+def source_text(source: plan.Source, draft: Draft) -> str:
+    match source:
+        case plan.Scan():
+            draft.name_columns(source.relation, table_columns(source.table, f"r{source.relation}"))
+            return scan_text(source.table, source.relation, source.indexed_by, draft)
+        case plan.Derived():
+            draft.name_columns(source.relation, derived_columns(source.relation))
+            return f"({query(source.query, draft, named=True)}) AS r{source.relation}"
+        case plan.CteScan():
+            draft.name_columns(source.relation, derived_columns(source.relation))
+            return f"w{source.cte} AS r{source.relation}"
+        case plan.Join():
+            left, right = source_text(source.left, draft), source_text(source.right, draft)
+            if isinstance(source.right, plan.Join):
+                right = f"({right})"
+            on = f" ON {expressions.expression(source.on, draft)}" if source.on is not None else ""
+            return f"{left} {_JOINS[source.kind]} {right}{on}"
+
+
+def scan_text(table: Table, relation: int, indexed_by: Index | None, draft: Draft) -> str:
+    hint = f" INDEXED BY {quoted(table.physical_index(indexed_by))}" if indexed_by is not None else ""
+    return f"{draft.table(table)} AS r{relation}{hint}"

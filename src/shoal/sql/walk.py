@@ -1,0 +1,174 @@
+"""What is inside an expression or a query of the plan, for those who only look.
+
+Here: the operands of an expression, the conditions of an AND, the tables that something reads; and
+rewritten(), for those who change a little.
+Not here: decisions made of it (optimise/, local/), the plan itself (plan.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from shoal.sql import plan
+
+
+def operands(expr: plan.Expr) -> tuple[plan.Expr, ...]:
+    """The expressions that an expression is made of; what is inside its subquery is not among them."""
+    match expr:
+        case plan.Op(args=args) | plan.Call(args=args) | plan.InQuery(args=args):
+            return args
+        case plan.RowOp(left=left, right=right):
+            return left + right
+        case plan.Cast(arg=arg):
+            return (arg,)
+        case plan.Like(arg=arg, pattern=pattern, escape=escape):
+            return (arg, pattern) if escape is None else (arg, pattern, escape)
+        case plan.Case(branches=branches, otherwise=otherwise):
+            flat = tuple(part for branch in branches for part in branch)
+            return flat if otherwise is None else (*flat, otherwise)
+        case plan.InList(arg=arg, items=items):
+            return (arg, *items)
+        case plan.InArray(arg=arg, array=array):
+            return (arg, array)
+        case plan.ArrayOf(items=items):
+            return items
+        case plan.IndexOf(arg=arg, index=index):
+            return (arg, index)
+        case plan.Aggregate(args=args, filter=condition):
+            return args if condition is None else (*args, condition)
+        case _:
+            return ()
+
+
+def rewritten(expr: plan.Expr, change: Callable[[plan.Expr], plan.Expr]) -> plan.Expr:
+    """The expression with `change` applied to all of it, from the leaves up; subqueries not entered."""
+
+    def each(exprs: tuple[plan.Expr, ...]) -> tuple[plan.Expr, ...]:
+        return tuple(rewritten(at, change) for at in exprs)
+
+    def maybe(at: plan.Expr | None) -> plan.Expr | None:
+        return None if at is None else rewritten(at, change)
+
+    new: plan.Expr = expr
+    match expr:
+        case plan.Op() | plan.Call() | plan.InQuery():
+            new = replace(expr, args=each(expr.args))
+        case plan.Aggregate():
+            new = replace(expr, args=each(expr.args), filter=maybe(expr.filter))
+        case plan.RowOp():
+            new = replace(expr, left=each(expr.left), right=each(expr.right))
+        case plan.Cast():
+            new = replace(expr, arg=rewritten(expr.arg, change))
+        case plan.Like():
+            new = replace(
+                expr,
+                arg=rewritten(expr.arg, change),
+                pattern=rewritten(expr.pattern, change),
+                escape=maybe(expr.escape),
+            )
+        case plan.Case():
+            branches = tuple((rewritten(a, change), rewritten(b, change)) for a, b in expr.branches)
+            new = replace(expr, branches=branches, otherwise=maybe(expr.otherwise))
+        case plan.InList():
+            new = replace(expr, arg=rewritten(expr.arg, change), items=each(expr.items))
+        case plan.InArray():
+            new = replace(expr, arg=rewritten(expr.arg, change), array=rewritten(expr.array, change))
+        case plan.ArrayOf():
+            new = replace(expr, items=each(expr.items))
+        case plan.IndexOf():
+            new = replace(expr, arg=rewritten(expr.arg, change), index=rewritten(expr.index, change))
+    return change(new)
+
+
+def subquery(expr: plan.Expr) -> plan.Query | None:
+    match expr:
+        case plan.InQuery(query=query) | plan.Exists(query=query) | plan.ScalarQuery(query=query):
+            return query
+        case _:
+            return None
+
+
+def walk(expr: plan.Expr | None) -> Iterator[plan.Expr]:
+    """The expression and everything in it, subqueries not entered."""
+    waiting = [] if expr is None else [expr]
+    while waiting:
+        at = waiting.pop()
+        yield at
+        waiting.extend(operands(at))
+
+
+def conjuncts(expr: plan.Expr | None) -> Iterator[plan.Expr]:
+    """a AND b AND c, one by one."""
+    waiting = [] if expr is None else [expr]
+    while waiting:
+        at = waiting.pop()
+        if isinstance(at, plan.Op) and at.op == "and":
+            waiting.extend(reversed(at.args))
+        else:
+            yield at
+
+
+def is_closed(expr: plan.Expr) -> bool:
+    """Whether its value is the same for every row: no column, no subquery, no aggregate."""
+    return not any(
+        isinstance(at, plan.Column | plan.OutputRef | plan.Aggregate) or subquery(at) is not None
+        for at in walk(expr)
+    )
+
+
+def names_relation(expr: plan.Expr, relation: int) -> bool:
+    """Whether its value may depend on that relation's row."""
+    return any(
+        (isinstance(at, plan.Column) and at.relation == relation) or subquery(at) is not None
+        for at in walk(expr)
+    )
+
+
+# --- the tables that something reads, at every depth ----------------------------------------------
+
+
+def scans_of_query(query: plan.Query) -> Iterator[plan.Scan]:
+    for cte in query.ctes:
+        yield from scans_of_query(cte.query)
+    yield from _scans_of_body(query.body)
+    for expr in (*(key.expr for key in query.order_by), query.limit, query.offset):
+        yield from scans_of_expression(expr)
+
+
+def _scans_of_body(body: plan.Body) -> Iterator[plan.Scan]:
+    match body:
+        case plan.Block():
+            yield from scans_of_source(body.source)
+            for expr in (*(output.expr for output in body.outputs), body.where, *body.group_by, body.having):
+                yield from scans_of_expression(expr)
+        case plan.ValuesRows():
+            for row in body.rows:
+                for value in row:
+                    yield from scans_of_expression(value)
+        case plan.SetOperation():
+            yield from _scans_of_body(body.left)
+            yield from _scans_of_body(body.right)
+        case plan.Query():
+            yield from scans_of_query(body)
+
+
+def scans_of_source(source: plan.Source | None) -> Iterator[plan.Scan]:
+    match source:
+        case plan.Scan():
+            yield source
+        case plan.Derived():
+            yield from scans_of_query(source.query)
+        case plan.Join():
+            yield from scans_of_source(source.left)
+            yield from scans_of_source(source.right)
+            yield from scans_of_expression(source.on)
+        case _:
+            return
+
+
+def scans_of_expression(expr: plan.Expr | None) -> Iterator[plan.Scan]:
+    for at in walk(expr):
+        query = subquery(at)
+        if query is not None:
+            yield from scans_of_query(query)
