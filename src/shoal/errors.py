@@ -3,7 +3,7 @@
 Here: ShoalError, an answer to a client that carries the SQLSTATE a driver acts on, and Fault, which
 stops the instance because its state can no longer be trusted.
 Not here: turning errors of SQLite into these (storage/sqlite.py), putting them on the wire
-(pgwire/messages.py).
+(pgwire/messages/).
 
 This is a leaf: every package may import it, it imports none.
 """

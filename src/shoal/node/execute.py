@@ -16,13 +16,28 @@ from shoal.node.catalog_log import CatalogLog
 from shoal.sql.plan import SessionFact
 from shoal.sql.program import Program
 from shoal.storage.catalog_db import CatalogDb, DryRun
-from shoal.storage.functions import Guard
 from shoal.storage.writer import WriteSession
 from shoal.types.datetimes import midnight, with_precision
 from shoal.types.values import Stored
 from shoal.types.zones import Zone
 
 Rows = list[tuple[Stored, ...]]
+
+
+class Guard:
+    """What shoal_guard() asks inside a running statement: whether it may go on. One per connection that
+    writes; the works of that connection take turns with it."""
+
+    __slots__ = ("check",)
+
+    def __init__(self) -> None:
+        self.check: Callable[[], None] | None = None
+
+    def __call__(self) -> int:
+        """1, which is true in a WHERE."""
+        if self.check is not None:
+            self.check()
+        return 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+import apsw
 import uvloop
 
 from shoal import __version__
@@ -36,6 +37,7 @@ from shoal.node.bootstrap import Addresses, Identity
 from shoal.node.catalog_log import CatalogLog
 from shoal.node.config import Address, Config, Running
 from shoal.node.ddl import SchemaChanges
+from shoal.node.execute import Guard
 from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
@@ -46,7 +48,7 @@ from shoal.pgwire.auth import SALT_BYTES
 from shoal.sql.plan import SessionFact
 from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
-from shoal.storage.functions import Guard, register
+from shoal.storage.functions import register, register_guard
 from shoal.storage.readers import PointReader, ReaderPool
 from shoal.storage.sqlite import Settings, SqliteFiles, WalMode, open_catalog
 from shoal.storage.writer import Outcome, Writer, WriteWork
@@ -223,14 +225,15 @@ async def serve(config: Config, ready: Callable[[Running], None]) -> None:
         guard = Guard()
         settings = Settings(
             wal_mode=WalMode(config.wal_mode),
-            functions=lambda connection: register(connection, guard),
+            functions=_functions(guard),
             writer_cache_bytes=config.cache_bytes,
             reader_cache_bytes=config.cache_bytes,
         )
         directory.prepare_files(settings)
         listeners = _bind(config)
         # Whatever wal_mode says of rows: the catalog is small, and always synced.
-        db = CatalogDb(open_catalog(directory.files, replace(settings, wal_mode=WalMode.FSYNC)))
+        synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(Guard()))
+        db = CatalogDb(open_catalog(directory.files, synced))
         identity = bootstrap.read_identity(db)
         if identity is None:
             salt = secrets.token_bytes(SALT_BYTES)
@@ -283,6 +286,14 @@ def run(config: Config, ready: Callable[[Running], None]) -> None:
     work: Coroutine[Any, Any, None] = serve(config, ready)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work)
+
+
+def _functions(guard: Guard) -> Callable[[apsw.Connection], None]:
+    def make(connection: apsw.Connection) -> None:
+        register(connection)
+        register_guard(connection, guard)
+
+    return make
 
 
 def _bind(config: Config) -> Listeners:

@@ -105,7 +105,7 @@ _SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
     "sql_motion_row_max": ("", _count),
     "application_name": ("", _anything),
     # These are as they are; drivers say them again.
-    "client_encoding": ("UTF8", _only("UTF8", "UTF-8", "'utf-8'", "unicode")),
+    "client_encoding": ("UTF8", _only("UTF8", "UTF-8", "'utf-8'", "unicode", "SQL_ASCII")),
     "server_encoding": ("UTF8", _read_only),
     "DateStyle": ("ISO, MDY", _only("ISO, MDY", "ISO", "ISO, DMY", "ISO, YMD")),
     "IntervalStyle": ("postgres", _only("postgres", "iso_8601")),

@@ -32,7 +32,7 @@ from shoal.sql.local import compile_program
 from shoal.sql.normalise import normalise
 from shoal.sql.parser import Parsed, parse_one, parse_script
 from shoal.sql.plan import Bound
-from shoal.sql.program import FillIn, Program, Route, SessionBind, bindings
+from shoal.sql.program import Bind, FillIn, LiteralBind, Program, Route, SessionBind, bindings
 from shoal.types.binary import binary_decoder, binary_encoder
 from shoal.types.sqltype import INT, TEXT, SqlType
 from shoal.types.text import text_decoder, text_encoder
@@ -110,7 +110,7 @@ class Prepared:
         self.fill = bindings(program)
         self.sql = program.sql
         self.is_point_read = program.route is Route.POINT_READ
-        self.facts_needed = any(isinstance(source, SessionBind) for source in program.binds)
+        self.facts_needed = any(_asks_session(source) for source in program.binds)
         self.tag = program.tag
         self.take(program.parameters, program.parameter_oids)
         self.give(program.names, program.types)
@@ -155,6 +155,11 @@ class Prepared:
                 for chosen, oid, t in zip(spread, self.parameter_oids, self.parameter_types, strict=True)
             )
         return found
+
+
+def _asks_session(source: Bind) -> bool:
+    """The clock, the user, or the time zone that a literal's text is read in."""
+    return isinstance(source, SessionBind) or (isinstance(source, LiteralBind) and source.type.is_datetime)
 
 
 def _modifier(t: SqlType) -> int:
