@@ -16,14 +16,10 @@ until it is closed.
 from __future__ import annotations
 
 import threading
-from typing import Final
 
 import apsw
 
-from shoal.storage.sqlite import Settings, SqliteFiles, open_checkpointer
-
-# Pages in the log at which the thread beside starts: 16 MiB.
-_START_PAGES: Final = 8192
+from shoal.storage.sqlite import Settings, SqliteFiles, close, open_checkpointer
 
 
 class Checkpointer:
@@ -39,7 +35,8 @@ class Checkpointer:
         self._files = str(files.data)
         self._beside = open_checkpointer(files, settings)
         self._pages = {"main": 0, "unlogged": 0}  # of each log, as of the last commit that wrote there
-        self._next_start = _START_PAGES
+        self._start_pages = settings.checkpoint_pages
+        self._next_start = self._start_pages
         self._wanted = threading.Semaphore(0)
         self._running = False  # the thread is at work
         self._copied = False  # the thread has copied what there was, and nobody finished it yet
@@ -66,7 +63,7 @@ class Checkpointer:
             else:
                 self._running = True
                 self._wanted.release()
-        if pages["unlogged"] >= _START_PAGES:
+        if pages["unlogged"] >= self._start_pages:
             # Never synced, so it takes no time to speak of.
             self._connection.wal_checkpoint("unlogged", apsw.SQLITE_CHECKPOINT_PASSIVE)
             pages["unlogged"] = 0
@@ -75,13 +72,13 @@ class Checkpointer:
         in_log, copied = self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
         # All copied: the next transaction starts at the log's beginning. Otherwise a snapshot is in the way,
         # and asking at every commit would only cost time.
-        self._next_start = _START_PAGES if copied >= in_log else in_log + _START_PAGES
+        self._next_start = self._start_pages if copied >= in_log else in_log + self._start_pages
 
     def stop(self) -> None:
         self._stopping = True
         self._wanted.release()
         self._thread.join()
-        self._beside.close(True)
+        close(self._beside)
 
     def _run(self) -> None:
         while True:

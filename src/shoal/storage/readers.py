@@ -37,7 +37,7 @@ from shoal.errors import (
     ShoalError,
     TooManyConnections,
 )
-from shoal.storage.sqlite import Settings, SqliteFiles, open_reader
+from shoal.storage.sqlite import Settings, SqliteFiles, close, open_reader
 from shoal.storage.translate import Naming, too_many_opcodes, translate
 from shoal.types.values import Stored
 
@@ -329,7 +329,7 @@ class ReaderPool:
         for worker in workers:
             worker.join()
         for connection in self._opened:
-            connection.sqlite.close(True)
+            close(connection.sqlite)
         self._opened.clear()
         self._free.clear()
 
@@ -455,4 +455,4 @@ class PointReader:
             raise translate(error, self._naming, files=self._files) from error
 
     def close(self) -> None:
-        self._connection.close(True)
+        close(self._connection)

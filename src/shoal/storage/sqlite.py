@@ -18,6 +18,7 @@ So one text of SQL runs on a writer and on a reader alike.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,6 +31,8 @@ import apsw
 from shoal.errors import DataCorrupted, FeatureNotSupported, IoError
 from shoal.storage.checksum import CHECKSUM_BYTES, PAGE_BYTES, load_checksums
 from shoal.storage.translate import translate
+
+_log: Final = logging.getLogger(__name__)
 
 _APPLICATION_ID: Final = 0x53484F4C  # "SHOL"
 _FORMAT: Final = 1  # of the files; raised when an older Shoal could not read them
@@ -57,6 +60,7 @@ class Settings:
     functions: Callable[[apsw.Connection], None] = no_functions  # registers our SQL functions
     writer_cache_bytes: int = 128 << 20
     reader_cache_bytes: int = 32 << 20
+    checkpoint_pages: int = 8192  # in a write-ahead log, when copying it back begins: 32 MiB
     vfs: str = field(default_factory=load_checksums)
 
 
@@ -102,10 +106,10 @@ def open_writer(files: SqliteFiles, settings: Settings) -> apsw.Connection:
         connection.pragma("synchronous", "OFF", schema="unlogged")
         _attach(connection, files.catalog, "catalog", "ro", settings)
     except apsw.Error as error:
-        connection.close(True)
+        close(connection)
         raise translate(error, files=str(files.directory)) from error
     except BaseException:
-        connection.close(True)
+        close(connection)
         raise
     return connection
 
@@ -119,12 +123,20 @@ def open_reader(files: SqliteFiles, settings: Settings, *, cache_bytes: int | No
         _attach(connection, files.catalog, "catalog", "ro", settings)
         connection.pragma("cache_size", -(settings.reader_cache_bytes >> 10), schema="catalog")
     except apsw.Error as error:
-        connection.close(True)
+        close(connection)
         raise translate(error, files=str(files.directory)) from error
     except BaseException:
-        connection.close(True)
+        close(connection)
         raise
     return connection
+
+
+def close(connection: apsw.Connection) -> None:
+    """Closing copies the log back. Where that fails, the next start does it: all of it is in the log."""
+    try:
+        connection.close(True)
+    except apsw.Error as error:
+        _log.warning("closing a database: %s", translate(error))
 
 
 def open_checkpointer(files: SqliteFiles, settings: Settings) -> apsw.Connection:
@@ -136,7 +148,7 @@ def open_checkpointer(files: SqliteFiles, settings: Settings) -> apsw.Connection
         connection.wal_autocheckpoint(0)
         connection.pragma("schema_version")  # opens the file
     except apsw.Error as error:
-        connection.close(True)
+        close(connection)
         raise translate(error, files=str(files.data)) from error
     return connection
 
@@ -163,10 +175,10 @@ def _open_owned(path: Path, settings: Settings) -> apsw.Connection:
         _set_up(connection, settings, settings.writer_cache_bytes)
         _claim_format(connection, path)
     except apsw.Error as error:
-        connection.close(True)
+        close(connection)
         raise translate(error, files=str(path)) from error
     except BaseException:
-        connection.close(True)
+        close(connection)
         raise
     return connection
 

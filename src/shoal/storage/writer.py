@@ -36,7 +36,7 @@ import apsw
 from shoal.errors import AdminShutdown, DiskFull, Fault, InternalError, OutcomeUnknown, ShoalError
 from shoal.storage.checkpoint import Checkpointer
 from shoal.storage.log import Capture, LogBound, LogWriter, Lsn
-from shoal.storage.sqlite import Settings, SqliteFiles, open_writer
+from shoal.storage.sqlite import Settings, SqliteFiles, close, open_writer
 from shoal.storage.translate import Naming, is_sync_failure, translate
 from shoal.types.values import Stored
 
@@ -177,7 +177,7 @@ class Writer:
             self._log = LogWriter(self._connection, log_bound or LogBound())
             self._checkpointer = Checkpointer(self._connection, files, settings)
         except apsw.Error as error:
-            self._connection.close(True)
+            close(self._connection)
             raise translate(error, naming, files=self._files) from error
         self._capture = Capture()
         self._connection.preupdate_hook(self._capture)
@@ -215,7 +215,7 @@ class Writer:
             self._thread.join()
         self._checkpointer.stop()
         self._connection.preupdate_hook(None)
-        self._connection.close(True)
+        close(self._connection)
 
     @property
     def last_lsn(self) -> Lsn:
