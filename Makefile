@@ -54,7 +54,8 @@ format: $(READY)
 	$(PY) -m ruff format .
 
 bench: $(READY)
-	$(PY) bench/run.py $(ARGS)
+	$(PY) bench/run.py --date "$$(date -u +%Y-%m-%dT%H:%M:%SZ)" $(ARGS)
+	$(PY) bench/scan_latency.py
 
 docs: $(READY)
 	$(PY) -m pytest -q tests/test_docs.py

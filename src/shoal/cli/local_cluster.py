@@ -214,12 +214,8 @@ class LocalCluster:
         if code is None:
             return
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        tail = self._log_tail(child.member)
-        raise InstanceDied(
-            "\n".join(
-                (f"{child.member.name} {how}; its log, {self.log_file(child.member)}, ends with:", *tail)
-            )
-        )
+        tail = "\n".join(self._log_tail(child.member))
+        raise InstanceDied(f"{child.member.name} {how}; its log ends with:\n{tail}")
 
     def _log_tail(self, member: Member) -> list[str]:
         text = self.log_file(member).read_text(encoding="utf-8", errors="replace")
