@@ -28,7 +28,9 @@ def ensure_installed() -> None:
     if (BIN / "postgres").exists() and shutil.which("pgbench"):
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Unavailable(f"PostgreSQL 15 is not installed; on Debian: sudo apt-get install {' '.join(PACKAGES)}")
+        raise Unavailable(
+            f"PostgreSQL 15 is not installed; on Debian: sudo apt-get install {' '.join(PACKAGES)}"
+        )
     print("installing PostgreSQL 15 with apt-get")
     # The package would start a server of its own on port 5432; we only want the programs.
     Path("/etc/postgresql-common").mkdir(exist_ok=True)
@@ -126,7 +128,9 @@ class Postgres:
             except KeyError:
                 continue
             return entry.pw_uid, entry.pw_gid
-        raise Unavailable("PostgreSQL refuses to run as root, and there is neither a user postgres nor nobody")
+        raise Unavailable(
+            "PostgreSQL refuses to run as root, and there is neither a user postgres nor nobody"
+        )
 
     def _as_user(self) -> dict[str, object]:
         if self._user is None:
