@@ -87,7 +87,7 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_JUNK: Final = re.compile(_WORD_START + "|" + r"\$")
+_JUNK: Final = re.compile(rf"(?:{_WORD_START}|\$){WORD_REST}*+")
 _COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
 
 _KINDS: Final = {kind.value: kind for kind in (TokenKind.INTEGER, TokenKind.DECIMAL, TokenKind.DOUBLE)}

@@ -76,8 +76,8 @@ def _statements(parser: Parser) -> tuple[Parsed, ...]:
         if behind.key != ";" and behind.kind is not TokenKind.END:
             raise parser.unexpected()
         tokens = parser.tokens[first : parser.index]
-        # A tree is no deeper than it has tokens, so most need not be measured.
-        if len(tokens) > NESTING_MAX and ast.depth(statement) > NESTING_MAX:
+        # A tree isn't twice as deep as it has tokens, so most need not be measured.
+        if len(tokens) > NESTING_MAX // 2 and ast.depth(statement) > NESTING_MAX:
             raise StatementTooComplex(
                 f"the statement is more than {NESTING_MAX} levels deep", position=tokens[0].at + 1
             )

@@ -28,6 +28,12 @@ _COLUMN_EXTRAS: Final = frozenset(
         "storage",
     )
 )
+_TABLE_EXTRAS: Final = {
+    "partition": "PARTITION BY",
+    "inherits": "INHERITS",
+    "tablespace": "TABLESPACE",
+    "on": "ON COMMIT",
+}
 _TABLE_KINDS: Final = frozenset(("temp", "temporary", "global", "local", "foreign", "external"))
 
 
@@ -49,8 +55,8 @@ class Ddl(Queries):
         with_options = self._with_options()
         if self.token.key == "as":
             raise self.unsupported("CREATE TABLE … AS")
-        if self.token.key in ("partition", "inherits", "tablespace", "on"):
-            raise self.unsupported(f"{self.token.key.upper()} of a table")
+        if self.token.key in _TABLE_EXTRAS:
+            raise self.unsupported(_TABLE_EXTRAS[self.token.key])
         distribution = self._distribution()
         return ast.CreateTable(
             name,
@@ -211,10 +217,11 @@ class Ddl(Queries):
         if self.accept("to"):
             return ast.RenameTable(self.name("a table"))
         # COLUMN may be left out, and may be the name of a column.
-        if self.peek().key != "to":
-            if self.token.key == "constraint":
+        first = self.token.key
+        if first in ("column", "constraint") and self.peek().key != "to":
+            if first == "constraint":
                 raise self.unsupported("RENAME CONSTRAINT")
-            self.expect("column")
+            self.advance()
         column = self.name("a column")
         self.expect("to")
         return ast.RenameColumn(column, self.name("a column"))

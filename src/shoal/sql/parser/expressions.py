@@ -15,9 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from shoal.errors import UndefinedFunction, UndefinedTable
+from shoal.errors import FeatureNotSupported, UndefinedFunction, UndefinedTable
 from shoal.sql import ast
-from shoal.sql.lexer import RESERVED, TokenKind
+from shoal.sql.lexer import TokenKind
 from shoal.sql.parser.cursor import NUMBERS, Cursor
 
 OR, AND, NOT, LIKE, SIMILAR, BETWEEN, COMPARE, CONCAT, ADD, MULTIPLY, IS, SIGN, INDEX, CAST = range(1, 15)
@@ -50,6 +50,8 @@ POWERS: Final = {
     "collate": CAST,
     "at": CAST,
 }
+# What stands behind an operand, and can't begin one.
+_BEHIND_OPERANDS: Final = frozenset(POWERS) - {"+", "-", "not"} | {")", ",", "."}
 # Whether these are operators, and which, depends on the words behind them.
 _CONTEXTUAL: Final = frozenset(("not", "is", "like", "ilike", "similar", "collate", "at"))
 
@@ -120,7 +122,11 @@ class Expressions(Cursor, ABC):
         return left
 
     def expressions(self) -> tuple[ast.Expr, ...]:
-        return self.listed(self.expression)
+        # Not listed(): calls nest, and this is on the way of each level.
+        items = [self.expression()]
+        while self.accept(","):
+            items.append(self.expression())
+        return tuple(items)
 
     def _power(self) -> int:
         """The power of a word that is an operator only together with what follows it; -1 if it isn't."""
@@ -229,7 +235,7 @@ class Expressions(Cursor, ABC):
             raise self.unsupported("ARRAY over a subquery")
         self.expect("[")
         if self.token.key == "[":
-            raise self.unsupported("an array of arrays (nested arrays are not supported)")
+            raise FeatureNotSupported("nested arrays are not supported", position=self.token.at + 1)
         items = () if self.token.key == "]" else self.expressions()
         self.expect("]")
         return ast.ArrayExpr(items, at)
@@ -299,9 +305,7 @@ class Expressions(Cursor, ABC):
             return ast.ColumnRef(name, second, name.at)
         third = self.label()
         if self.token.key in (".", "("):
-            raise self.unsupported(
-                "a name of three parts" if self.token.key == "(" else "a name of four parts"
-            )
+            raise self.unsupported("a name of another database")
         if name.text not in ("public", "pg_catalog", "information_schema"):
             raise undefined_schema(name, second)
         return ast.ColumnRef(second, third, name.at)
@@ -346,17 +350,17 @@ class Expressions(Cursor, ABC):
 
     def _row(self) -> ast.Expr:
         at = self.advance().at
-        return ast.RowExpr(self.bracketed(self.expression), at)
+        self.expect("(")
+        items = self.expressions()
+        self.expect(")")
+        return ast.RowExpr(items, at)
 
     def _trim(self) -> ast.Expr:
         at = self.advance().at
         self.expect("(")
         side = "both"
-        # A column may be called like a side: then an operator or the end follows.
-        if self.token.key in _TRIM_SIDES and (
-            self.peek().key in ("from", "(", "case", "cast", "substring")
-            or (self.peek().key not in RESERVED and self.peek().kind not in (TokenKind.SYMBOL, TokenKind.END))
-        ):
+        # A column may be called like a side: then what may stand behind an operand follows.
+        if self.token.key in _TRIM_SIDES and self.peek().key not in _BEHIND_OPERANDS:
             side = self.advance().key
         chars: ast.Expr | None = None
         if self.accept("from"):
