@@ -192,3 +192,12 @@ def test_every_field_has_an_option_of_its_type() -> None:
         annotation = Config.__annotations__[opt.key]
         assert type(getattr(again, opt.key)).__name__.removeprefix("Posix") in annotation
     assert option("wal_mode").flag == "--wal-mode"
+
+
+def test_every_option_does_something() -> None:
+    sources = Path(load.__code__.co_filename).parents[1]
+    text = "".join(
+        path.read_text(encoding="utf-8") for path in sources.rglob("*.py") if path.name != "config.py"
+    )
+    for opt in OPTIONS:
+        assert f"config.{opt.key}" in text, opt.key
