@@ -107,10 +107,28 @@ def _int(value: int | float | None) -> int | None:
     return value
 
 
-def _nonzero(value: float | None) -> float | None:
-    if value == 0:
+def _division_by_zero(dividend: Stored) -> None:
+    if dividend is not None:
         raise DivisionByZero
-    return value
+
+
+def _int_div(a: int | float, b: int | float) -> int | float:
+    """Truncated toward zero. A float, which an overflow has left behind, stays one."""
+    if b == 0:
+        raise DivisionByZero
+    if type(a) is float or type(b) is float:
+        return a / b
+    quotient = abs(a) // abs(b)
+    quotient = quotient if (a < 0) == (b < 0) else -quotient
+    return float(quotient) if quotient == 1 << 63 else quotient
+
+
+def _int_mod(a: int, b: int) -> int:
+    """With the sign of the dividend."""
+    if b == 0:
+        raise DivisionByZero
+    rest = abs(a) % abs(b)
+    return -rest if a < 0 else rest
 
 
 def _number(value: float) -> float:
@@ -351,7 +369,7 @@ FUNCTIONS: Final[Mapping[str, tuple[tuple[int, Function], ...]]] = {
     # errors, as the text finds them
     "shoal_int_overflow": ((0, _raises(NumericOutOfRange, INTEGER_RANGE)),),
     "shoal_not_a_number": ((0, _raises(NumericOutOfRange, "the result is not a number")),),
-    "shoal_division_by_zero": ((0, _raises(DivisionByZero)),),
+    "shoal_division_by_zero": ((1, _division_by_zero),),
     "shoal_several_rows": (
         (0, _raises(CardinalityViolation, "Expression subquery returned more than 1 row")),
     ),
@@ -363,7 +381,8 @@ FUNCTIONS: Final[Mapping[str, tuple[tuple[int, Function], ...]]] = {
     "shoal_unsigned": ((1, _unsigned),),
     # numbers
     "shoal_int": ((1, _int),),
-    "shoal_nonzero": ((1, _nonzero),),
+    "shoal_int_div": ((2, _strict2(_int_div)),),
+    "shoal_int_mod": ((2, _strict2(_int_mod)),),
     "shoal_double_add": ((2, _strict2(lambda a, b: _number(a + b))),),
     "shoal_double_sub": ((2, _strict2(lambda a, b: _number(a - b))),),
     "shoal_double_mul": ((2, _strict2(lambda a, b: _number(a * b))),),
@@ -431,16 +450,21 @@ def register(connection: apsw.Connection) -> None:
     connection.create_scalar_function("shoal_gen_random_uuid", _random_uuid, 0)
     for name, aggregate in AGGREGATES.items():
         connection.create_aggregate_function(name, aggregate, 1)
-    register_guard(connection, lambda: 1)
+    register_guard(connection, lambda: None)
 
 
-def register_guard(connection: apsw.Connection, guard: Callable[..., int]) -> None:
-    """What statements that change many rows ask before each: it answers 1, or raises what stops them.
+def register_guard(connection: apsw.Connection, guard: Callable[[], None]) -> None:
+    """What statements that change many rows ask at each row: it returns, or raises what stops them.
 
     An exception fails the statement alone. An interrupt would roll back the whole transaction, with the
     statements of others in it.
     """
-    connection.create_scalar_function("shoal_guard", guard, 0)
+
+    def ask(*_arguments: object) -> int:
+        guard()
+        return 1
+
+    connection.create_scalar_function("shoal_guard", ask, 0)
 
 
 def _random_uuid(*_arguments: object) -> bytes:

@@ -33,6 +33,7 @@ Text = Callable[[plan.Expr], str]  # of an operand
 
 _DECIMAL: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div", "neg": "neg"}
 _DOUBLE: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+_DIVISIONS: Final = {"/": "div", "%": "mod"}
 _CONTAGIOUS: Final = frozenset({"+", "-", "*", "/", "neg"})
 
 ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%", "neg"})
@@ -81,13 +82,13 @@ def _int_tree(expr: plan.Expr, text: Text) -> tuple[str, int]:
     assert isinstance(expr, plan.Op)
     if expr.op == "neg":
         inner, leaves = _int_tree(expr.args[0], text)
-        return f"(-{inner})", leaves
+        return f"(- {inner})", leaves  # a blank, since -- begins a comment
     (left, left_leaves), (right, right_leaves) = (_int_tree(arg, text) for arg in expr.args)
     if left_leaves + right_leaves > _LEAVES_MAX:
         left, right = f"shoal_int({left})", f"shoal_int({right})"
         left_leaves = right_leaves = 1
     if expr.op == "/":
-        right = _nonzero(expr.args[1], right)
+        return _division(expr, left, right, "int"), left_leaves + right_leaves
     return f"({left} {expr.op} {right})", left_leaves + right_leaves
 
 
@@ -98,16 +99,19 @@ def _is_modulo(expr: plan.Expr) -> bool:
 def _modulo(expr: plan.Expr, text: Text) -> str:
     # % casts its operands to integers, so it would hide a float.
     assert isinstance(expr, plan.Op)
-    left, right = expr.args
-    return f"({_looked_at(left, text)} % {_nonzero(right, _looked_at(right, text))})"
+    left, right = (_looked_at(arg, text) for arg in expr.args)
+    return _division(expr, left, right, "int")
 
 
-def _nonzero(divisor: plan.Expr, text: str) -> str:
+def _division(op: plan.Op, left: str, right: str, kind: str) -> str:
+    """/ or %, with an error where SQLite has NULL. But NULL / 0 is NULL: shoal_division_by_zero() looks at the
+    dividend."""
+    dividend, divisor = op.args
     if isinstance(divisor, plan.Const) and divisor.source is None and divisor.value:
-        return text
-    if is_cheap(divisor):
-        return f"iif({text} = 0, shoal_division_by_zero(), {text})"
-    return f"shoal_nonzero({text})"
+        return f"({left} {op.op} {right})"
+    if is_cheap(dividend) and is_cheap(divisor):
+        return f"({left} {op.op} iif({right} = 0, shoal_division_by_zero({left}), {right}))"
+    return f"shoal_{kind}_{_DIVISIONS[op.op]}({left}, {right})"
 
 
 # --- DOUBLE --------------------------------------------------------------------------------------
@@ -143,9 +147,9 @@ def _double_tree(expr: plan.Expr, text: Text) -> str:
     assert isinstance(expr, plan.Op)
     operands = [_double_tree(arg, text) for arg in expr.args]
     if expr.op == "neg":
-        return f"(-{operands[0]})"
+        return f"(- {operands[0]})"
     if expr.op == "/":
-        operands[1] = _nonzero(expr.args[1], operands[1])
+        return _division(expr, operands[0], operands[1], "double")
     return f"({operands[0]} {expr.op} {operands[1]})"
 
 

@@ -123,12 +123,10 @@ def _named_value(text: str, type: SqlType, table: Table, number: int) -> str:
 
 
 def column_value(value: plan.Expr, table: Table, number: int, draft: Draft, *, inserting: bool) -> str:
-    column = table.by_number[number]
     if _is_refused_by_column(table, number):
         text = arithmetic.unchecked(value, lambda at: expressions.expression(at, draft))
     else:
         text = expressions.expression(value, draft)
-    del column
     return _into_column(value, text, table, number, inserting=inserting)
 
 
@@ -201,7 +199,7 @@ def _on_conflict(change: plan.Insert, draft: Draft) -> str:
     sets = _assignments(upsert.sets, table, f"r{change.relation}", draft)
     text = f" ON CONFLICT ({_column_list(table, _physical_target(table, target))}) DO UPDATE SET {sets}"
     if upsert.where is not None:
-        text += f" WHERE {expressions.expression(upsert.where, draft)}"
+        text += f" WHERE {expressions.condition(upsert.where, draft)}"
     return text
 
 

@@ -17,6 +17,7 @@ from shoal.sql import plan
 from shoal.sql.local import aggregates, arithmetic, queries
 from shoal.sql.local.calls import call
 from shoal.sql.local.casts import cast_text
+from shoal.sql.local.cheap import cannot_fail, is_cheap
 from shoal.sql.local.draft import Draft, constant
 
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
@@ -99,7 +100,10 @@ def _operator(op: plan.Op, draft: Draft) -> str:
     if name in arithmetic.ARITHMETIC:
         return arithmetic.arithmetic(op, text)
     if name in ("and", "or"):
-        return _balanced([text(operand) for operand in _chain(op)], f" {name.upper()} ")
+        operands = _chain(op)
+        if not all(cannot_fail(operand) for operand in operands[1:]):
+            return _one_by_one(name, operands, draft)
+        return _balanced([text(operand) for operand in operands], f" {name.upper()} ")
     if name == "not":
         return f"(NOT {text(op.args[0])})"
     if name in _TESTS:
@@ -122,6 +126,26 @@ def _chain(op: plan.Op) -> list[plan.Expr]:
     return operands
 
 
+def condition(expr: plan.Expr, draft: Draft) -> str:
+    """Where only truth matters (WHERE, ON, WHEN): there, SQLite stops at the first operand that decides."""
+    if isinstance(expr, plan.Op) and expr.op in ("and", "or"):
+        return _balanced([condition(operand, draft) for operand in _chain(expr)], f" {expr.op.upper()} ")
+    return expression(expr, draft)
+
+
+def _one_by_one(name: str, operands: list[plan.Expr], draft: Draft) -> str:
+    """AND and OR as a value, for which SQLite evaluates both sides: `b <> 0 AND a / b > 1` must not fail."""
+    first = expression(operands[0], draft)
+    if len(operands) == 1:
+        return first
+    rest = _one_by_one(name, operands[1:], draft)
+    if not is_cheap(operands[0]) or all(cannot_fail(operand) for operand in operands[1:]):
+        return f"({first} {name.upper()} {rest})"
+    if name == "and":
+        return f"iif(NOT {first}, 0, {first} AND {rest})"
+    return f"iif({first}, 1, {first} OR {rest})"
+
+
 def _balanced(texts: list[str], separator: str) -> str:
     """One level of parentheses for a few; a tree for many, since SQLite's expressions are 1000 deep at most."""
     while len(texts) > 100:
@@ -131,8 +155,7 @@ def _balanced(texts: list[str], separator: str) -> str:
 
 def _case(case: plan.Case, draft: Draft) -> str:
     branches = " ".join(
-        f"WHEN {expression(condition, draft)} THEN {expression(value, draft)}"
-        for condition, value in case.branches
+        f"WHEN {condition(when, draft)} THEN {expression(then, draft)}" for when, then in case.branches
     )
     otherwise = f" ELSE {expression(case.otherwise, draft)}" if case.otherwise is not None else ""
     return f"CASE {branches}{otherwise} END"

@@ -172,7 +172,7 @@ def _block(
     if groups:
         parts.append(f"GROUP BY {', '.join(groups)}")
     if block.having is not None:
-        having = expressions.expression(block.having, draft)
+        having = expressions.condition(block.having, draft)
         if not groups and not _has_aggregate(block):
             having = f"({having} AND count(*) >= 0)"  # for SQLite, only an aggregate makes it one group
         parts.append(f"HAVING {having}")
@@ -186,7 +186,7 @@ def _block(
 
 def condition(where: plan.Expr | None, draft: Draft, *, guarded: bool) -> str | None:
     """A WHERE; the guard stands first, so that it is asked for rows that don't match, too."""
-    text = expressions.expression(where, draft) if where is not None else None
+    text = expressions.condition(where, draft) if where is not None else None
     if not guarded:
         return text
     return "shoal_guard()" if text is None else f"shoal_guard() AND {text}"
@@ -265,7 +265,7 @@ def source_text(source: plan.Source, draft: Draft) -> str:
             left, right = source_text(source.left, draft), source_text(source.right, draft)
             if isinstance(source.right, plan.Join):
                 right = f"({right})"
-            on = f" ON {expressions.expression(source.on, draft)}" if source.on is not None else ""
+            on = f" ON {expressions.condition(source.on, draft)}" if source.on is not None else ""
             return f"{left} {_JOINS[source.kind]} {right}{on}"
 
 
