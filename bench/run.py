@@ -90,7 +90,7 @@ class Run:
 
 def main() -> None:
     arguments = parse_arguments()
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 130)
     try:
         ensure_installed()
         postgres = Postgres()
