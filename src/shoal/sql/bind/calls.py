@@ -161,7 +161,7 @@ def arguments(
     chosen = choose(overloads, [expressions.hint(node) for node in nodes], desired)
     types = None if chosen is None else argument_types(chosen, len(nodes))
     if chosen is None or types is None:
-        raise no_overload(expressions, name, nodes, at)
+        raise _contradiction(expressions, overloads, nodes) or no_overload(expressions, name, nodes, at)
     args: list[plan.Expr] = []
     for node, t in zip(nodes, types, strict=True):
         arg = expressions.bind_as(node, t)
@@ -170,6 +170,19 @@ def arguments(
             raise contradiction or no_overload(expressions, name, nodes, at)
         args.append(arg)
     return tuple(args), chosen
+
+
+def _contradiction(
+    expressions: Expressions, overloads: Sequence[Overload], nodes: Sequence[ast.Expr]
+) -> ShoalError | None:
+    """A parameter that got its type a moment ago, where all overloads want it to be of another."""
+    for i, node in enumerate(nodes):
+        wanted = {overload.args[i] for overload in overloads if i < len(overload.args)}
+        if len(wanted) == 1:
+            found = expressions.contradiction(node, tuple(wanted))
+            if found is not None:
+                return found
+    return None
 
 
 def _call(

@@ -7,6 +7,7 @@ Not here: who may write (node/), what a conflict does (local/), moving a row who
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shoal.catalog.schema import BUCKET_ID, BUCKET_ID_NAME, Column, Sharded, Table
 from shoal.errors import (

@@ -28,7 +28,7 @@ from shoal.errors import (
 from shoal.sql import ast, plan
 from shoal.sql.bind import aggregates, calls, hints
 from shoal.sql.bind.binding import Binding
-from shoal.sql.bind.coercion import Hint, choose, implicit, listed, plain, shown, unify
+from shoal.sql.bind.coercion import Hint, choose, conversions, implicit, listed, plain, shown, unify
 from shoal.sql.bind.outputs import query_as
 from shoal.sql.bind.scope import Scope
 from shoal.sql.functions import OPERATORS
@@ -193,6 +193,8 @@ class Expressions:
         if desired is None or desired.is_unknown:
             return self.binding.literal(node, natural)
         wanted = plain(desired)
+        if wanted.is_int and node.kind is ast.LiteralKind.INTEGER:
+            return self.binding.literal(node, wanted)  # refused if it is too big
         if node.kind is ast.LiteralKind.STRING:
             # A column of ANY or ARRAY takes the text as it is, not as JSON: see assign().
             return self.binding.literal(node, TEXT if wanted.kind is Kind.ANY else wanted)
@@ -512,6 +514,11 @@ class Expressions:
         for item in node.items:
             if self.hint(item).type.is_array or isinstance(item, ast.ArrayExpr):
                 raise FeatureNotSupported("nested arrays are not supported", position=place(item) + 1)
+        # Arrays aren't converted as a whole, so the wish is worth any number of conversions of elements.
+        if wish is not None and all(conversions(self.hint(item), wish) is not None for item in node.items):
+            granted = [self.bind_as(item, plain(wish)) for item in node.items]
+            if None not in granted:
+                return plan.ArrayOf(tuple(filter(None, granted)), array_of(plain(wish)))
         items = self.same_type("ARRAY", node.items, node.at, wish)
         return plan.ArrayOf(items, array_of(plain(items[0].type)))
 

@@ -33,6 +33,7 @@ class Relation:
     number: int
     name: str
     columns: tuple[RelationColumn, ...]
+    at: int = 0  # where it stands in the text
     has_bucket: bool = False  # a sharded table: its bucket_id is there by name only
     outer_joined: bool = False  # its rows may be missing, and its columns NULL then
     qualified_only: bool = False  # EXCLUDED: its columns hide nothing
@@ -64,12 +65,12 @@ class Relation:
         return replace(self, outer_joined=True)
 
 
-def relation_of_table(number: int, name: str, table: Table) -> Relation:
+def relation_of_table(number: int, name: str, table: Table, at: int = 0) -> Relation:
     columns = tuple(
         RelationColumn(column.name, INT if column.type.unsigned else column.type, column.nullable)
         for column in table.columns
     )
-    return Relation(number, name, columns, table.is_sharded)
+    return Relation(number, name, columns, at, table.is_sharded)
 
 
 @dataclass(frozen=True, slots=True)

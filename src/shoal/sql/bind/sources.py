@@ -29,7 +29,7 @@ def bind_source(
     for relation in (*beside, *relations):
         if relation.name in taken:
             raise DuplicateAlias(
-                f'table name "{relation.name}" specified more than once', position=item.at + 1
+                f'table name "{relation.name}" specified more than once', position=relation.at + 1
             )
         taken.add(relation.name)
     return source, relations
@@ -56,11 +56,11 @@ def _table(binding: Binding, item: ast.TableRef, outer: Scope) -> tuple[plan.Sou
                 "invalid index: INDEXED BY clause is only supported for tables",
                 position=item.indexed_by.at + 1,
             )
-        relation = Relation(binding.next_relation(), shown, cte.columns)
+        relation = Relation(binding.next_relation(), shown, cte.columns, item.at)
         source = plan.CteScan(relation.number, cte.number, shown)
     else:
         table = binding.table(name, item.at)
-        relation = relation_of_table(binding.next_relation(), shown, table)
+        relation = relation_of_table(binding.next_relation(), shown, table, item.at)
         source = plan.Scan(
             relation.number,
             table,
@@ -110,7 +110,7 @@ def columns_of(query: plan.Query) -> tuple[RelationColumn, ...]:
 def _subquery(binding: Binding, item: ast.SubqueryRef, outer: Scope) -> tuple[plan.Source, Relations]:
     query = binding.subquery(item.query, outer)
     name = binding.next_subquery_name() if item.alias is None else item.alias.text
-    relation = Relation(binding.next_relation(), name, columns_of(query))
+    relation = Relation(binding.next_relation(), name, columns_of(query), item.at)
     source = plan.Derived(relation.number, query, None if item.alias is None else name)
     return source, (with_names(relation, item.column_aliases),)
 
