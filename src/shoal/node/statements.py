@@ -231,7 +231,8 @@ class Statements:
         """One statement of a simple query's text."""
         prepared = self._bind(text[parsed.start : parsed.end], parsed.statement, (), zone, user, parsed)
         program = prepared.program
-        if alone and program is not None and program.templatable and len(text) <= CACHED_TEXT_MAX:
+        shared = alone and parsed.literals_in_tree and program is not None and program.templatable
+        if shared and len(text) <= CACHED_TEXT_MAX:
             normalised = normalise(text)
             if normalised is not None:
                 self._by_template.put((normalised.template, zone), prepared)

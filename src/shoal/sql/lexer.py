@@ -25,16 +25,16 @@ from shoal.errors import (
     UndefinedParameter,
 )
 
-
-def words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 TEXT_CHARACTERS_MAX: Final = 16 * 1024 * 1024
 # A token costs some 150 bytes, a node of the tree as much again.
 TOKENS_MAX: Final = 2_000_000
 NAME_BYTES_MAX: Final = 65_000
 PARAMETER_MAX: Final = 65_535  # Bind counts parameters in 16 bits
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 # These need quotes to be names. The words of what goes beyond this list (OFFSET, FETCH, INTERSECT, RIGHT,
 # CROSS, RETURNING, ANY, LIKE, …) are told from names by what follows them: see parser/cursor.py.
@@ -78,8 +78,8 @@ _TOKEN: Final = re.compile(
     | (?P<double>(?:[0-9]++\.?[0-9]*+|\.[0-9]++)[eE][+-]?[0-9]++)
     | (?P<decimal>[0-9]++\.[0-9]*+|\.[0-9]++)
     | (?P<integer>[0-9]++)
-    | '(?P<string>[^']*+(?:''[^']*+)*+)'
-    | "(?P<quoted>[^"]*+(?:""[^"]*+)*+)"
+    | (?P<string>'[^']*+(?:''[^']*+)*+')
+    | (?P<quoted>"[^"]*+(?:""[^"]*+)*+")
     | (?P<parameter>\$[0-9]++|\?)
     | (?P<comment>--[^\r\n]*+|/\*)
     | (?P<dollar>\$(?:{_WORD_START}[^\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x9f\s]*+)?\$)
@@ -90,8 +90,7 @@ _TOKEN: Final = re.compile(
 _JUNK: Final = re.compile(rf"(?:{_WORD_START}|\$){WORD_REST}*+")
 _COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
 
-_KINDS: Final = {kind.value: kind for kind in (TokenKind.INTEGER, TokenKind.DECIMAL, TokenKind.DOUBLE)}
-_END: Final = TokenKind.END
+_NUMBER_KINDS: Final = {kind.value: kind for kind in (TokenKind.INTEGER, TokenKind.DECIMAL, TokenKind.DOUBLE)}
 # The parser looks at most this far ahead, and needs no bounds check for it.
 LOOKAHEAD: Final = 6
 
@@ -100,82 +99,65 @@ def tokenize(text: str) -> list[Token]:
     """All tokens of the text, and LOOKAHEAD times the end behind them."""
     _check_characters(text)
     tokens: list[Token] = []
-    slot = 0
+    slot = 0  # of the next literal
     marks = 0  # `?` so far
     position = 0
     match_token = _TOKEN.match
+    word_kind, symbol_kind, string_kind = TokenKind.WORD, TokenKind.SYMBOL, TokenKind.STRING
     while match := match_token(text, position):
         group = match.lastgroup
-        end = match.end()
-        position = end
+        assert group is not None
+        raw = match[group]
+        position = end = match.end()
+        at = end - len(raw)
         if group == "word":
-            word = match["word"].lower()
-            if end - match.start("word") > NAME_BYTES_MAX // 4:
-                check_name_length(word, match.start("word"))
-            tokens.append(Token(TokenKind.WORD, word, word, match.start("word"), end, -1))
+            word = raw.lower()
+            if len(word) > NAME_BYTES_MAX // 4:
+                _check_name_length(word, at)
+            tokens.append(Token(word_kind, word, word, at, end, -1))
         elif group == "symbol":
-            symbol = match["symbol"]
-            tokens.append(Token(TokenKind.SYMBOL, symbol, symbol, match.start("symbol"), end, -1))
-            if symbol in ("'", '"'):
-                raise _unterminated(text, end - 1, "string" if symbol == "'" else "identifier")
+            if raw in ("'", '"'):
+                raise _unterminated(text, at, "quoted string" if raw == "'" else "quoted identifier")
+            tokens.append(Token(symbol_kind, raw, raw, at, end, -1))
         elif group == "string":
-            value = match["string"].replace("''", "'")
-            tokens.append(Token(TokenKind.STRING, "", value, match.start("string") - 1, end, slot))
+            tokens.append(Token(string_kind, "", raw[1:-1].replace("''", "'"), at, end, slot))
+            slot += 1
+        elif group in _NUMBER_KINDS:
+            _check_junk(text, at, end, "numeric literal")
+            tokens.append(Token(_NUMBER_KINDS[group], "", raw, at, end, slot))
             slot += 1
         elif group == "quoted":
-            value = match["quoted"].replace('""', '"')
-            at = match.start("quoted") - 1
-            if not value:
-                raise SqlSyntaxError(
-                    "zero-length delimited identifier: expected non empty name", position=at + 1
-                )
-            check_name_length(value, at)
-            tokens.append(Token(TokenKind.QUOTED, "", value, at, end, -1))
-        elif group is not None and group in _KINDS:
-            at = match.start(group)
-            _check_junk(text, at, end, "numeric literal")
-            tokens.append(Token(_KINDS[group], "", match[group], at, end, slot))
-            slot += 1
+            name = raw[1:-1].replace('""', '"')
+            _check_name_length(name, at)
+            tokens.append(Token(TokenKind.QUOTED, "", name, at, end, -1))
         elif group == "parameter":
-            at = match.start("parameter")
-            if match["parameter"] == "?":
+            if raw == "?":
                 marks += 1
                 number = marks
             else:
                 _check_junk(text, at, end, "parameter")
-                number = _parameter_number(match["parameter"], at)
-            tokens.append(Token(TokenKind.PARAMETER, "", match["parameter"], at, end, number))
+                number = _parameter_number(raw, at)
+            tokens.append(Token(TokenKind.PARAMETER, "", raw, at, end, number))
         elif group == "comment":
-            if match["comment"] == "/*":
-                position = _comment_end(text, match.start("comment"))
-        elif group == "prefixed":
-            at = match.start("prefixed")
-            if match["prefixed"] not in ("e'", "E'"):
-                raise FeatureNotSupported(
-                    f"literals with the prefix {match['prefixed'][:-1]} are not supported yet",
-                    position=at + 1,
-                )
-            value, position = _escape_string(text, at)
-            tokens.append(Token(TokenKind.STRING, "", value, at, position, slot))
-            slot += 1
-        elif group == "dollar":
-            at = match.start("dollar")
-            close = text.find(match["dollar"], end)
-            if close < 0:
-                raise _unterminated(text, at, "dollar-quoted string")
-            position = close + len(match["dollar"])
-            tokens.append(Token(TokenKind.STRING, "", text[end:close], at, position, slot))
+            if raw == "/*":
+                position = _comment_end(text, at)
+        else:
+            read = _dollar_string if group == "dollar" else _escape_string
+            value, position = read(text, at, raw)
+            tokens.append(Token(string_kind, "", value, at, position, slot))
             slot += 1
         if len(tokens) > TOKENS_MAX:
             raise StatementTooComplex(f"the text has more than {TOKENS_MAX} words and symbols")
     if marks:
         _check_marks(tokens, marks)
     length = len(text.rstrip())
-    tokens += [Token(_END, "", "", length, length, -1)] * LOOKAHEAD
+    tokens += [Token(TokenKind.END, "", "", length, length, -1)] * LOOKAHEAD
     return tokens
 
 
-def check_name_length(name: str, at: int) -> None:
+def _check_name_length(name: str, at: int) -> None:
+    if not name:
+        raise SqlSyntaxError("zero-length delimited identifier: expected non empty name", position=at + 1)
     size = len(name.encode("utf-8"))
     if size > NAME_BYTES_MAX:
         raise NameTooLong(f"a name of {size} bytes, the most is {NAME_BYTES_MAX}", position=at + 1)
@@ -252,14 +234,27 @@ _ESCAPE: Final = re.compile(
 _LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-def _escape_string(text: str, at: int) -> tuple[str, int]:
+def _dollar_string(text: str, at: int, quote: str) -> tuple[str, int]:
+    """The value of $tag$…$tag$ and the place behind it."""
+    start = at + len(quote)
+    close = text.find(quote, start)
+    if close < 0:
+        raise _unterminated(text, at, "dollar-quoted string")
+    return text[start:close], close + len(quote)
+
+
+def _escape_string(text: str, at: int, quote: str) -> tuple[str, int]:
     r"""The value of E'…' and the place behind it.
 
     \x and octal escapes name bytes, as in PostgreSQL: several may make one UTF-8 character. So the value
     is put together as bytes.
     """
+    if quote not in ("e'", "E'"):
+        raise FeatureNotSupported(
+            f"literals with the prefix {quote[:-1]} are not supported yet", position=at + 1
+        )
     value = bytearray()
-    position = at + 2
+    position = at + len(quote)
     while match := _ESCAPE.match(text, position):
         group = match.lastgroup
         if group is None:
@@ -277,7 +272,7 @@ def _escape_string(text: str, at: int) -> tuple[str, int]:
             continue
         position = match.end()
     if text[position : position + 1] != "'":
-        raise _unterminated(text, at, "string")
+        raise _unterminated(text, at, "quoted string")
     try:
         decoded = value.decode("utf-8")
     except UnicodeDecodeError:
@@ -306,9 +301,8 @@ def _unicode_escape(text: str, position: int, value: bytearray) -> int:
 
 
 def _unterminated(text: str, at: int, what: str) -> SqlSyntaxError:
-    article = "quoted " if what in ("string", "identifier") else ""
     return SqlSyntaxError(
-        f'unterminated {article}{what} at or near "{text[at : at + 40]}"',
+        f'unterminated {what} at or near "{text[at : at + 40]}"',
         position=at + 1,
         detail="rule parsing error",
     )

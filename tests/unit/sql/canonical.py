@@ -97,7 +97,8 @@ def _call(node: ast.Call) -> str:
     if bare in BARE_CALLS:
         return bare + (f"({commas(node.args)})" if node.args else "") + filtered
     inside = "*" if node.star else words(node.distinct and "distinct", commas(node.args))
-    return f"{bare if bare == 'substring' else name(node.name)}({inside}){filtered}"
+    over = " over (…)" if node.over else ""
+    return f"{bare if bare == 'substring' else name(node.name)}({inside}){filtered}{over}"
 
 
 def _trim(node: ast.Trim) -> str:

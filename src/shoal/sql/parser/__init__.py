@@ -31,11 +31,9 @@ class Parsed:
     statement: ast.Statement
     start: int
     end: int
-    # The slots of its literals are range(first_slot, last_slot). Some may be of no Literal in the tree:
-    # the length in a type, the value of a setting. A plan is shared between texts that differ in literals
-    # only if it takes the value of every slot from the text.
-    first_slot: int
-    last_slot: int
+    # False: a literal of the text is no Literal in the tree, but the length in a type, or the value of a
+    # setting. Then texts that differ in literals only (normalise.py) aren't one statement.
+    literals_in_tree: bool
 
 
 def parse_script(text: str) -> tuple[Parsed, ...]:
@@ -66,11 +64,11 @@ def parameter_count(statement: ast.Statement) -> int:
 
 def _statements(parser: Parser) -> tuple[Parsed, ...]:
     found: list[Parsed] = []
-    slot = 0
     while parser.token.kind is not TokenKind.END:
         if parser.accept(";"):
             continue
         first = parser.index
+        literals = parser.literals
         statement = parser.statement()
         behind = parser.token
         if behind.key != ";" and behind.kind is not TokenKind.END:
@@ -81,11 +79,7 @@ def _statements(parser: Parser) -> tuple[Parsed, ...]:
             raise StatementTooComplex(
                 f"the statement is more than {NESTING_MAX} levels deep", position=tokens[0].at + 1
             )
-        first_slot = slot
-        slot += sum(token.kind in _LITERALS for token in tokens)
-        found.append(Parsed(statement, tokens[0].at, tokens[-1].end, first_slot, slot))
+        written = sum(token.number >= 0 and token.kind is not TokenKind.PARAMETER for token in tokens)
+        found.append(Parsed(statement, tokens[0].at, tokens[-1].end, parser.literals - literals == written))
     assert len(parser.tokens) - LOOKAHEAD == parser.index
     return tuple(found)
-
-
-_LITERALS = frozenset((TokenKind.INTEGER, TokenKind.DECIMAL, TokenKind.DOUBLE, TokenKind.STRING))

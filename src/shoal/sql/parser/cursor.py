@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from shoal.errors import FeatureNotSupported, SqlSyntaxError, StatementTooComplex
-from shoal.sql.ast import LiteralKind, Name
+from shoal.sql.ast import Literal, LiteralKind, Name
 from shoal.sql.lexer import RESERVED, Token, TokenKind, tokenize, words
 
 T = TypeVar("T")
@@ -44,6 +44,7 @@ class Cursor:
         self.index = 0
         self.token = self.tokens[0]
         self.nesting = 0
+        self.literals = 0  # nodes of literals so far
 
     # --- looking and taking ---
 
@@ -171,14 +172,24 @@ class Cursor:
     def starts_query(self, ahead: int = 0) -> bool:
         return self.tokens[self.index + ahead].key in _QUERY_STARTS
 
-    # --- numbers and strings that are no expressions ---
+    # --- literals ---
+
+    def literal(self, kind: LiteralKind, sign: Token | None = None) -> Literal:
+        """The literal in front; the sign that belongs to it has been taken."""
+        token = self.advance()
+        self.literals += 1
+        if sign is None:
+            return Literal(kind, token.value, False, token.number, token.at)
+        return Literal(kind, token.value, sign.key == "-", token.number, sign.at)
 
     def unsigned_integer(self) -> int:
+        """A small number that is no expression."""
         if self.token.kind is not TokenKind.INTEGER or len(self.token.value) > 9:
             raise self.unexpected("a small number")
         return int(self.advance().value)
 
     def string(self) -> str:
+        """A string that is no expression."""
         if self.token.kind is not TokenKind.STRING:
             raise self.unexpected("a string")
         return self.advance().value

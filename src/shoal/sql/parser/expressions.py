@@ -149,11 +149,9 @@ class Expressions(Cursor, ABC):
         token = self.token
         kind = NUMBERS.get(token.kind)
         if kind is not None:
-            self.advance()
-            return ast.Literal(kind, token.value, False, token.number, token.at)
+            return self.literal(kind)
         if token.kind is TokenKind.STRING:
-            self.advance()
-            return ast.Literal(ast.LiteralKind.STRING, token.value, False, token.number, token.at)
+            return self.literal(ast.LiteralKind.STRING)
         if token.kind is TokenKind.PARAMETER:
             self.advance()
             return ast.Parameter(token.number, token.at)
@@ -161,11 +159,9 @@ class Expressions(Cursor, ABC):
 
     def _sign(self) -> ast.Expr:
         sign = self.advance()
-        token = self.token
-        kind = NUMBERS.get(token.kind)
+        kind = NUMBERS.get(self.token.kind)
         if kind is not None:
-            self.advance()
-            return ast.Literal(kind, token.value, sign.key == "-", token.number, sign.at)
+            return self.literal(kind, sign)
         return ast.Unary(sign.key, self.expression(INDEX), sign.at)
 
     def _not(self) -> ast.Expr:
@@ -344,9 +340,27 @@ class Expressions(Cursor, ABC):
             self.expect("(", "where")
             condition = self.expression()
             self.expect(")")
-        if self.token.key == "over":
-            raise self.unsupported("OVER (a window function)")
-        return ast.Call(name, args, star, distinct, condition, False, name.at)
+        over = self._over()
+        return ast.Call(name, args, star, distinct, condition, over, name.at)
+
+    def _over(self) -> bool:
+        """[OVER name | OVER (…)], which bind/ refuses whatever stands in it: so nothing of it is kept."""
+        if not self.accept("over"):
+            return False
+        if self.token.key != "(":
+            self.name("a window")
+            return True
+        depth = 0
+        while True:
+            if self.token.kind is TokenKind.END:
+                raise self.unexpected('")"')
+            match self.advance().key:
+                case "(":
+                    depth += 1
+                case ")":
+                    depth -= 1
+                    if depth == 0:
+                        return True
 
     def _row(self) -> ast.Expr:
         at = self.advance().at

@@ -409,8 +409,7 @@ class Queries(Expressions):
         elif token.kind is TokenKind.PARAMETER:
             value = ast.Parameter(self.advance().number, token.at)
         elif token.kind is TokenKind.INTEGER or (name.text == "timeout" and token.kind in NUMBERS):
-            self.advance()
-            value = ast.Literal(NUMBERS[token.kind], token.value, False, token.number, token.at)
+            value = self.literal(NUMBERS[token.kind])
         else:
             raise self.unexpected("Unsigned or Parameter")
         return ast.Option(name, value, name.at)
