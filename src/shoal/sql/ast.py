@@ -3,7 +3,7 @@
 Here: one frozen node per construct, each with `at`, the offset of its first character (0-based; errors
 show it 1-based). What stands between or behind its operands (a + b, a IS NULL, a::int, a[1]) has the
 place of its operator instead, as PostgreSQL's errors do.
-Not here: the text's way into these (lexer.py, parser.py), what names and types mean (bind/), the typed
+Not here: the text's way into these (lexer.py, parser/), what names and types mean (bind/), the typed
 plan (plan.py).
 
 Every number and string literal carries its `slot`: the how-manyth literal token of the text it is. Two

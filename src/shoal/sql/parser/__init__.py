@@ -8,6 +8,14 @@ The classes build on each other, one part of the grammar each: cursor.py (tokens
 (operators by precedence), queries.py, then dml.py, ddl.py, session.py, and statements.py, which is the
 parser as a whole.
 
+Words: only those of lexer.RESERVED need quotes as names. All others are keywords where one can stand, and
+names everywhere else: OFFSET, FETCH, INTERSECT, RIGHT, CROSS, RETURNING, LIKE, ESCAPE and their like by
+what follows them (cursor.py, is_clause), ANY, TRIM, POSITION, ROW and EXTRACT by the bracket. The one
+exception is CURRENT_USER and its kin, which mean a column only behind a table's name, or in quotes. Behind
+AS and behind a dot every word is a name.
+
+Depth: nothing in the tree is deeper than NESTING_MAX, so who walks it may call itself.
+
 Not here: what names and types mean (bind/).
 """
 

@@ -25,9 +25,9 @@ NUMBERS: Final = {
     TokenKind.DOUBLE: LiteralKind.DOUBLE,
 }
 
-# What a word that may be a keyword is looked up in: is it one, given the next token?
 _JOINS: Final = frozenset(("join", "outer"))
 _QUERY_STARTS: Final = frozenset(("select", "values", "with"))
+# Behind an alias or a column one of these follows, and no expression begins with it.
 _ITEM_ENDS: Final = words(
     """, ) ] ; from where group having order limit union except on join left inner set window option as
     then when else end using and or is in not between asc desc with
