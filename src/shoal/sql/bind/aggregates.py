@@ -19,7 +19,7 @@ from shoal.errors import (
 )
 from shoal.sql import ast, plan
 from shoal.sql.bind.coercion import Hint, choose, shown
-from shoal.sql.bind.walk import columns_in
+from shoal.sql.bind.structure import columns_in
 from shoal.sql.functions import AGGREGATES, ALIASES, Overload
 from shoal.types.sqltype import INT, TEXT, SqlType
 

@@ -142,8 +142,7 @@ def _on_conflict(binding: Binding, node: ast.OnConflict, table: Table, relation:
         return plan.Upsert(node.action, target, (), None, excluded.number)
     if not target:
         raise SqlSyntaxError("ON CONFLICT DO UPDATE requires its columns", position=node.at + 1)
-    hidden = Relation(excluded.number, EXCLUDED, excluded.columns, excluded.has_bucket, qualified_only=True)
-    scope = Scope((relation, hidden))
+    scope = Scope((relation, replace(excluded, qualified_only=True)))
     where = None
     if node.where is not None:
         where = Expressions(binding, scope, Clause.WHERE).condition(node.where)

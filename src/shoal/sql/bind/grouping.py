@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from shoal.errors import GroupingError
 from shoal.sql import plan
 from shoal.sql.bind.binding import Binding
-from shoal.sql.bind.walk import children, same, slots_in
+from shoal.sql.bind.structure import children, same, slots_in
 
 
 def check_grouped(

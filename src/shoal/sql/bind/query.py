@@ -30,7 +30,7 @@ from shoal.errors import (
 from shoal.sql import ast, plan
 from shoal.sql.bind.binding import Binding
 from shoal.sql.bind.coercion import plain, unify
-from shoal.sql.bind.expressions import Clause, Expressions
+from shoal.sql.bind.expressions import Clause, Expressions, place
 from shoal.sql.bind.grouping import check_grouped
 from shoal.sql.bind.outputs import (
     body_as_any,
@@ -43,7 +43,7 @@ from shoal.sql.bind.outputs import (
 )
 from shoal.sql.bind.scope import CteInScope, Relation, RelationColumn, Scope
 from shoal.sql.bind.sources import bind_source, columns_of, with_names
-from shoal.sql.bind.walk import same, slots_in
+from shoal.sql.bind.structure import same, slots_in
 from shoal.types.sqltype import INT, Kind, SqlType
 
 Desired: TypeAlias = Sequence[SqlType | None]
@@ -434,21 +434,58 @@ def _unify_name(t: SqlType) -> str:
 
 def _bind_set_operation(
     binding: Binding, operation: ast.SetOperation, scope: Scope, desired: Desired
-) -> plan.SetOperation:
-    """A side that says nothing of a column (a NULL, a parameter) takes the other side's type."""
-    left_says, right_says = _says(operation.left), _says(operation.right)
-    right: plan.Body | None = None
-    wish: Desired = desired
-    if left_says is not None and right_says is not None:
-        if any(b and not a for a, b in zip(left_says, right_says, strict=False)):
-            right = bind_body(binding, operation.right, scope, desired)
-            wish = types_of(right)
-    left = bind_body(binding, operation.left, scope, wish)
-    if right is None:
-        right = bind_body(binding, operation.right, scope, types_of(left))
+) -> plan.Body:
+    """From the left to the right, without going deeper for each operand."""
+    chain: list[ast.SetOperation] = []
+    first: ast.Body = operation
+    while isinstance(first, ast.SetOperation):
+        chain.append(first)
+        first = first.left
+    chain.reverse()
+    operands = (first, *(each.right for each in chain))
+    early = _bound_early(binding, operands, scope, desired)
+    wish = list(desired)
+    for ordinal, t in early.types.items():
+        wish += [None] * (ordinal + 1 - len(wish))
+        wish[ordinal] = t
+    left = early.bodies.get(0) or bind_body(binding, first, scope, wish)
+    for i, each in enumerate(chain, start=1):
+        right = early.bodies.get(i) or bind_body(binding, each.right, scope, types_of(left))
+        common = _common_types(each, left, right)
+        left = plan.SetOperation(
+            each.kind,
+            each.all,
+            body_as_any(binding, left, common),
+            body_as_any(binding, right, common),
+        )
+    return left
+
+
+@dataclass(frozen=True, slots=True)
+class _Early:
+    bodies: dict[int, plan.Body]  # by the operand's place
+    types: dict[int, SqlType]  # by the column's
+
+
+def _bound_early(binding: Binding, operands: tuple[ast.Body, ...], scope: Scope, desired: Desired) -> _Early:
+    """What the first operand leaves open (NULL, a parameter) is of the type that a later one says."""
+    early = _Early({}, {})
+    open_columns = [i for i, says in enumerate(_says(operands[0]) or ()) if not says]
+    for ordinal in open_columns:
+        for i, operand in enumerate(operands[1:], start=1):
+            says = _says(operand)
+            if says is not None and ordinal < len(says) and says[ordinal]:
+                if i not in early.bodies:
+                    early.bodies[i] = bind_body(binding, operand, scope, desired)
+                early.types[ordinal] = types_of(early.bodies[i])[ordinal]
+                break
+    return early
+
+
+def _common_types(operation: ast.SetOperation, left: plan.Body, right: plan.Body) -> list[SqlType]:
     ours, theirs = hints_of(left), hints_of(right)
-    name = f"{operation.kind.value} all" if operation.all else operation.kind.value
     if len(ours) != len(theirs):
+        name = f"{operation.kind.value} all" if operation.all else operation.kind.value
         raise SqlSyntaxError(
             f"children tuples have mismatching amount of columns in {name} node: "
             f"left {len(ours)}, right {len(theirs)}",
@@ -463,12 +500,7 @@ def _bind_set_operation(
                 position=operation.at + 1,
             )
         common.append(found)
-    return plan.SetOperation(
-        operation.kind,
-        operation.all,
-        body_as_any(binding, left, common),
-        body_as_any(binding, right, common),
-    )
+    return common
 
 
 def _says(body: ast.Body) -> tuple[bool, ...] | None:
@@ -506,14 +538,14 @@ def _row_count(
         return None
     bound = Expressions(binding, scope, Clause.LIMIT).bind_unit(node, INT)
     if not isinstance(bound, plan.Const | plan.Param):
-        raise FeatureNotSupported(f"{word} takes a number or a parameter", position=node.at + 1)
+        raise FeatureNotSupported(f"{word} takes a number or a parameter", position=place(node) + 1)
     if not bound.type.is_int:
         raise DatatypeMismatch(
-            f"argument of {word} must be type int, not type {bound.type.error_name}", position=node.at + 1
+            f"argument of {word} must be type int, not type {bound.type.error_name}", position=place(node) + 1
         )
     if isinstance(bound, plan.Const):
         if bound.source is not None and bound.source.kind is ast.LiteralKind.STRING:
             binding.pinned.add(bound.source.slot)  # it has its sign inside
         if isinstance(bound.value, int) and bound.value < 0:
-            raise negative(f"{word} must not be negative", position=node.at + 1)
+            raise negative(f"{word} must not be negative", position=place(node) + 1)
     return bound

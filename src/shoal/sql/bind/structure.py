@@ -1,14 +1,13 @@
-"""Going through a bound expression, and comparing two.
+"""The structure of a bound expression: all that is in it, and whether two are the same.
 
-Here: children(), columns_in(), same(), slots_in().
-Not here: rewriting plans (optimise/).
+Here: children(), columns_in(), slots_in(), which look into inner queries, too; same().
+Not here: looking at one query's own expressions (sql/walk.py), rewriting plans (optimise/).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import TypeAlias
 
 from shoal.sql import plan
 
@@ -45,16 +44,15 @@ _PARTS = (
     plan.Join,
     plan.Derived,
 )
-Node: TypeAlias = plan.Expr
 
 
-def children(node: object) -> Iterator[Node]:
+def children(node: object) -> Iterator[plan.Expr]:
     """The expressions right below: those of a subquery are below it, too."""
     for field in fields(node):  # type: ignore[arg-type]
         yield from _expressions(getattr(node, field.name))
 
 
-def _expressions(value: object) -> Iterator[Node]:
+def _expressions(value: object) -> Iterator[plan.Expr]:
     if isinstance(value, _NODES):
         yield value
     elif isinstance(value, tuple):
@@ -64,7 +62,7 @@ def _expressions(value: object) -> Iterator[Node]:
         yield from children(value)
 
 
-def every(node: Node) -> Iterator[Node]:
+def every(node: plan.Expr) -> Iterator[plan.Expr]:
     """The expression and all below it."""
     pending = [node]
     while pending:
@@ -73,11 +71,11 @@ def every(node: Node) -> Iterator[Node]:
         pending.extend(children(found))
 
 
-def columns_in(node: Node) -> Iterator[plan.Column]:
+def columns_in(node: plan.Expr) -> Iterator[plan.Column]:
     return (found for found in every(node) if isinstance(found, plan.Column))
 
 
-def slots_in(node: Node) -> Iterator[int]:
+def slots_in(node: plan.Expr) -> Iterator[int]:
     """The literals that its constants came from."""
     for found in every(node):
         if isinstance(found, plan.Const) and found.source is not None:
