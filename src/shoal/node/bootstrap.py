@@ -18,12 +18,12 @@ from shoal.catalog.entries import Dml, RowChange
 from shoal.catalog.schema import Table, Tier, TierName
 from shoal.catalog.system import (
     PICO_BUCKET,
+    PICO_INDEX,
     PICO_INSTANCE,
     PICO_PEER_ADDRESS,
     PICO_PROPERTY,
     PICO_REPLICASET,
     PICO_TABLE,
-    PICO_INDEX,
     PICO_TIER,
     PICO_USER,
     SYSTEM_TABLES,

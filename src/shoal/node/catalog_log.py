@@ -52,7 +52,7 @@ class CatalogLog:
         def append() -> tuple[int, Applied]:
             return self._db.append(entry, time.time_ns() // 1000)
 
-        index, applied = await self._on_thread(append, self._publish)
+        index, _ = await self._on_thread(append, self._publish)
         return index
 
     async def propose_after(self, decide: Callable[[CatalogDb], Entry | None]) -> int | None:

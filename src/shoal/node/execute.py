@@ -9,19 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from shoal.catalog.entries import Dml, Entry
-from shoal.errors import QueryCanceled
+from shoal.errors import QueryCanceled, ShoalError
 from shoal.node.catalog_log import CatalogLog
+from shoal.node.statements import ManyRows
 from shoal.sql.plan import SessionFact
 from shoal.sql.program import Program
 from shoal.storage.catalog_db import CatalogDb, DryRun
-from shoal.storage.writer import WriteSession
+from shoal.storage.writer import Outcome, WriteSession
 from shoal.types.datetimes import midnight, with_precision
 from shoal.types.values import Stored
 from shoal.types.zones import Zone
 
 Rows = list[tuple[Stored, ...]]
+
+_SLICE_ROWS: Final = 1000
 
 
 class Guard:
@@ -33,11 +37,9 @@ class Guard:
     def __init__(self) -> None:
         self.check: Callable[[], None] | None = None
 
-    def __call__(self) -> int:
-        """1, which is true in a WHERE."""
+    def __call__(self) -> None:
         if self.check is not None:
             self.check()
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +50,13 @@ class Written:
     rows: Rows | None  # of RETURNING
 
 
-class ProgramWork:
-    """One DML statement on sharded data."""
+class _Control:
+    """Stops a statement on the writer: when its client cancels it, or when it has taken too long."""
 
-    __slots__ = ("_bindings", "_cancelled", "_deadline", "_guard", "_program")
+    __slots__ = ("_cancelled", "_deadline", "guard")
 
-    one_statement = True
-
-    def __init__(self, program: Program, bindings: Sequence[Stored], guard: Guard, timeout_ms: int) -> None:
-        self._program = program
-        self._bindings = bindings
-        self._guard = guard
+    def __init__(self, guard: Guard, timeout_ms: int) -> None:
+        self.guard = guard
         self._cancelled = False
         self._deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms else None
 
@@ -72,11 +70,43 @@ class ProgramWork:
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise QueryCanceled("canceling statement due to statement timeout")
 
+
+class Skipped(ShoalError):
+    """Not run, since the one before it in the pipeline failed. No client ever sees this."""
+
+
+class ProgramWork:
+    """One DML statement on sharded data."""
+
+    __slots__ = ("_bindings", "_control", "_program", "previous")
+
+    one_statement = True
+
+    def __init__(
+        self,
+        program: Program,
+        bindings: Sequence[Stored],
+        guard: Guard,
+        timeout_ms: int,
+        previous: Outcome[Written] | None = None,
+    ) -> None:
+        self.previous = previous  # of the same client's pipeline: if it failed, this one must not run
+        self._program = program
+        self._bindings = bindings
+        self._control = _Control(guard, timeout_ms)
+
+    def cancel(self) -> None:
+        self._control.cancel()
+
     def run(self, session: WriteSession) -> Written:
         program = self._program
-        self.check()
+        previous = self.previous
+        if previous is not None and previous.error is not None:
+            raise Skipped("a statement before it in the pipeline failed")
+        control = self._control
+        control.check()
         if program.guarded:
-            self._guard.check = self.check
+            control.guard.check = control.check
         try:
             if program.names:
                 rows = session.returning(program.sql, self._bindings)
@@ -84,7 +114,30 @@ class ProgramWork:
             return Written(session.execute(program.sql, self._bindings), None)
         finally:
             if program.guarded:
-                self._guard.check = None
+                control.guard.check = None
+
+
+class ManyWork:
+    """Many rows of one INSERT, as a few programs that run once for each row. All of them, or none."""
+
+    __slots__ = ("_control", "_many")
+
+    one_statement = False
+
+    def __init__(self, many: ManyRows, guard: Guard, timeout_ms: int) -> None:
+        self._many = many
+        self._control = _Control(guard, timeout_ms)
+
+    def cancel(self) -> None:
+        self._control.cancel()
+
+    def run(self, session: WriteSession) -> Written:
+        count = 0
+        for sql, rows in self._many.groups:
+            for start in range(0, len(rows), _SLICE_ROWS):
+                self._control.check()
+                count += session.executemany(sql, rows[start : start + _SLICE_ROWS])
+        return Written(count, None)
 
 
 async def dml_on_global(

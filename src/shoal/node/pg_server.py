@@ -14,7 +14,7 @@ import logging
 import secrets
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from shoal.errors import AdminShutdown, IoError, ShoalError, TooManyConnections
 from shoal.node.login import Goodbye, LoggedIn, Login
@@ -108,9 +108,9 @@ class PgConnection(asyncio.BufferedProtocol):
     # --- the transport's calls -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         server, node = self._server, self._server.node
-        self._transport = transport
+        # uvloop's transports are no subclasses, only look alike.
+        self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         server.connections.add(self)
         node.metrics.connections += 1

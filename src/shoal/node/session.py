@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shoal.errors import (
@@ -28,16 +29,17 @@ from shoal.errors import (
     OutcomeUnknown,
     ProtocolViolation,
     QueryCanceled,
+    RetryableError,
     ShoalError,
     UndefinedPortal,
     UndefinedStatement,
 )
 from shoal.node.block import Block
 from shoal.node.commands import Answer, Commands
-from shoal.node.execute import ProgramWork, Written, dml_on_global, session_facts
+from shoal.node.execute import ManyWork, ProgramWork, Skipped, Written, dml_on_global, session_facts
 from shoal.node.portals import Portal
 from shoal.node.settings import SessionSettings
-from shoal.node.statements import Prepared
+from shoal.node.statements import LONG_TEXT, ManyRows, Prepared
 from shoal.pgwire.codec import Frames
 from shoal.pgwire.messages import (
     BIND_COMPLETE,
@@ -57,8 +59,8 @@ from shoal.pgwire.messages import (
     Flush,
     FunctionCall,
     NoticeResponse,
-    Parse,
     ParameterStatus,
+    Parse,
     Query,
     Sync,
     Terminate,
@@ -83,6 +85,21 @@ _BATCH_BYTES: Final = 256 * 1024
 
 _SYNC: Final = Sync.kind
 _NO_FACTS: Final[Mapping[Any, Any]] = {}
+
+
+# A client that pipelines writes need not wait for each: so many may be under way. They are one chain: after
+# one that fails, the rest is not run.
+_PENDING_MAX: Final = 512
+_CHAINED: Final = frozenset((Bind.kind, Describe.kind, Execute.kind, Flush.kind))
+
+
+@dataclass(slots=True)
+class _PendingWrite:
+    portal: Portal
+    work: ProgramWork
+    outcome: Outcome[Written]
+    behind: list[bytes]  # answers to messages after it, which may be sent once it has succeeded
+    max_rows: int
 
 
 class Wire(Protocol):
@@ -114,7 +131,10 @@ class Session:
         self._wire = wire
         self._frames = frames
         self._commands = Commands(self)
-        self._out: list[bytes] = []
+        self._base: list[bytes] = []  # answers that can be sent
+        self._out = self._base  # where the next answer goes: behind that of the last pending write
+        self._pending: deque[_PendingWrite] = deque()
+        self._held: tuple[int, bytes] | None = None
         self._phase: Phase = IDLE
         self._busy = False
         self._closed = False
@@ -124,10 +144,10 @@ class Session:
         self._wrote_before = False  # a statement since the last ReadyForQuery has written
         self._reading: Portal | None = None
         self._max_rows = 0
-        self._work: ProgramWork | None = None
-        self._writing: Portal | None = None
+        self._work: ProgramWork | ManyWork | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._alone = False
+        self._ahead: Prepared | None = None  # of the script's first statement
         self._task: asyncio.Task[None] | None = None
         self._resume_on_drain: Callable[[], None] | None = None
         self._metrics = node.metrics
@@ -153,23 +173,13 @@ class Session:
         """Takes the frames that have arrived, as far as it can without waiting."""
         if self._must_wait():
             return
-        handlers = self._handlers
         try:
             for kind, payload in self._frames:
-                following = STEPS[self._phase][kind]
-                if following is None:
-                    frontend_type(self._phase, kind)  # says what is wrong
-                    raise ProtocolViolation(f"message of type {chr(kind)!r} out of turn")
-                was, self._phase = self._phase, following
-                if was is SKIPPING and following is SKIPPING:
-                    continue
-                try:
-                    handlers[kind](payload)
-                except ShoalError as error:
-                    self.fail(error)
-                except Exception as error:
-                    _log.exception("a bug met by a client's message")
-                    self.fail(InternalError(f"internal error: {error!r}"))
+                if self._pending and kind not in _CHAINED:
+                    # Its answer may depend on what the writes before it did.
+                    self._hold(kind, payload)
+                    return
+                self._take(kind, payload)
                 if self._must_wait():
                     break
         except ShoalError as error:  # of the frames themselves: nobody knows where the next one begins
@@ -179,11 +189,33 @@ class Session:
             return
         self._flush()
 
+    def _take(self, kind: int, payload: bytes) -> None:
+        following = STEPS[self._phase][kind]
+        if following is None:
+            frontend_type(self._phase, kind)  # says what is wrong
+            raise ProtocolViolation(f"message of type {chr(kind)!r} out of turn")
+        was, self._phase = self._phase, following
+        if was is SKIPPING and following is SKIPPING:
+            return
+        try:
+            self._handlers[kind](payload)
+        except ShoalError as error:
+            self.fail(error)
+        except Exception as error:
+            _log.exception("a bug met by a client's message")
+            self.fail(InternalError(f"internal error: {error!r}"))
+
+    def _hold(self, kind: int, payload: bytes) -> None:
+        """Keeps a message until the writes before it are answered."""
+        self._held = (kind, payload)
+        self._busy = True
+        self._flush()
+
     def _must_wait(self) -> bool:
         return self._busy or self._closed
 
     def _flush(self) -> None:
-        out = self._out
+        out = self._base
         if out:
             self._wire.write(out[0] if len(out) == 1 else b"".join(out))
             out.clear()
@@ -225,6 +257,7 @@ class Session:
         self._busy = False
         self._work = None
         self._reading = None
+        assert not self._pending
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -235,6 +268,18 @@ class Session:
                 self._next_of_script()
             except ShoalError as error:
                 self.fail(error)
+            except Exception as error:
+                _log.exception("a bug met by a client's query")
+                self.fail(InternalError(f"internal error: {error!r}"))
+        held, self._held = self._held, None
+        if held is not None:
+            try:
+                self._take(*held)
+            except ShoalError as error:
+                self._out.append(ErrorResponse.of(error, fatal=True).encode())
+                self._flush()
+                self._end()
+                return
         self.pump()
         if not self._busy:
             self._wire.resume()
@@ -265,6 +310,8 @@ class Session:
             self._reading.cursor.cancel()
         elif self._work is not None:
             self._work.cancel()
+        for pending in self._pending:
+            pending.work.cancel()
 
     def on_drained(self) -> None:
         """The client has read what was buffered."""
@@ -278,8 +325,6 @@ class Session:
         self._resume_on_drain = None
         if self._reading is not None:
             self._reading.close()
-        if self._work is not None:
-            self._work.cancel()
         self._close_portals()
         self.drop_statements()
 
@@ -308,21 +353,54 @@ class Session:
         if known is not None:
             prepared, literals = known
             self._start_simple(prepared, literals)
-            return
-        self._script = deque(statements.script(text))
+        elif len(text) > LONG_TEXT:
+            self.run_task(self._query_later(text))
+        else:
+            self._start_script(text, statements.script(text))
+            self._next_of_script()
+
+    def _start_script(self, text: str, script: Sequence[Parsed]) -> None:
+        self._script = deque(script)
         self._script_text = text
-        if not self._script:
+        self._alone = len(script) == 1
+        if not script:
             self.send(EMPTY_QUERY_RESPONSE)
-        self._alone = len(self._script) == 1
-        self._next_of_script()
+
+    async def _query_later(self, text: str) -> None:
+        """Parsing a long text takes longer than others should wait: a thread does it."""
+        statements, zone, user = self.node.statements, self.settings.zone, self.user
+        run = self.node.loop.run_in_executor
+        many = await run(None, statements.many_rows, text, zone, user)
+        if many is not None:
+            await self._insert_many(many)
+            return
+        script = await run(None, statements.script, text)
+        self._start_script(text, script)
+        if self._alone:
+            self._ahead = await run(None, statements.prepare_simple, script[0], text, True, zone, user)
+
+    async def _insert_many(self, many: ManyRows) -> None:
+        node = self.node
+        self.block.enter(writes="INSERT", session_read_only=self.settings.read_only)
+        self._metrics.statements += 1
+        while not (current := many.is_current(node.catalog.schema)):
+            if current is None:
+                raise RetryableError("the table has changed while the statement was read")
+            await node.log.next_change()
+        self._work = work = ManyWork(many, node.guard, self.settings.statement_timeout_ms)
+        written = await node.write(work)
+        self.wrote()
+        self.send(command_complete(f"INSERT 0 {written.count}"))
 
     def _next_of_script(self) -> None:
         """Runs on until something has to be waited for, or the script ends."""
         while self._script and not self._busy:
             parsed = self._script.popleft()
-            prepared = self.node.statements.prepare_simple(
-                parsed, self._script_text, self._alone, self.settings.zone, self.user
-            )
+            prepared, self._ahead = self._ahead, None
+            if prepared is None:
+                prepared = self.node.statements.prepare_simple(
+                    parsed, self._script_text, self._alone, self.settings.zone, self.user
+                )
             self._start_simple(prepared, None, in_script=True)
         if not self._busy and self._simple and not self._script:
             self._end_simple()
@@ -355,9 +433,18 @@ class Session:
                 raise DuplicateStatement(f'prepared statement "{name}" already exists')
         else:
             self._drop_statement("")
-        prepared = self.node.statements.prepare(
-            parse.text, parse.parameter_types, self.settings.zone, self.user
-        )
+        if len(parse.text) > LONG_TEXT:
+            self.run_task(self._parse_later(parse))
+        else:
+            self._parsed(name, self._prepare(parse))
+
+    def _prepare(self, parse: Parse) -> Prepared:
+        return self.node.statements.prepare(parse.text, parse.parameter_types, self.settings.zone, self.user)
+
+    async def _parse_later(self, parse: Parse) -> None:
+        self._parsed(parse.statement, await self.node.loop.run_in_executor(None, self._prepare, parse))
+
+    def _parsed(self, name: str, prepared: Prepared) -> None:
         if self.block.status == "E" and not _ends_block(prepared):
             self.block.enter(writes=None, session_read_only=False)
         self.node.limits.open_statement()
@@ -411,7 +498,11 @@ class Session:
 
     def _on_execute(self, payload: bytes) -> None:
         execute = Execute.decode(payload)
-        self._execute(self._portal(execute.portal), max(execute.max_rows, 0))
+        portal = self._portal(execute.portal)
+        if self._pending and not self._can_chain(portal):
+            self._hold(Execute.kind, payload)
+            return
+        self._execute(portal, max(execute.max_rows, 0))
 
     def _on_close(self, payload: bytes) -> None:
         close = Close.decode(payload)
@@ -609,40 +700,71 @@ class Session:
     def _write(self, portal: Portal, max_rows: int) -> None:
         program = portal.prepared.program
         assert program is not None and program.writes is not None
-        self._max_rows = max_rows
         table = self.node.catalog.schema.tables_by_id.get(program.writes.id)
         if table is None or table.version != program.writes.version or not table.operable:
             # A schema change is under way: wait for its end, then run against what it leaves.
+            self._max_rows = max_rows
             self.run_task(self._write_later(portal))
             return
         if not table.is_sharded:
+            self._max_rows = max_rows
             self.node.check_global_write(table, self.user_id)
             self.run_task(self._write_global(portal))
             return
-        work = ProgramWork(program, self._values(portal), self.node.guard, self.settings.statement_timeout_ms)
-        self._work = work
-        self._writing = portal
-        self._wait()
-        self.node.writer.submit(work, self._on_written)
+        # Behind writes that aren't answered yet, it runs only if they all succeed.
+        previous = self._pending[-1].outcome if self._pending else None
+        work = ProgramWork(
+            program, self._values(portal), self.node.guard, self.settings.statement_timeout_ms, previous
+        )
+        outcome = self.node.writer.submit(work, self._on_written)
+        portal.done = True
+        self._out = []
+        self._pending.append(_PendingWrite(portal, work, outcome, self._out, max_rows))
+        if self._simple or len(self._pending) >= _PENDING_MAX:
+            self._wait()
+
+    def _can_chain(self, portal: Portal) -> bool:
+        """May it be submitted while writes before it are not answered?"""
+        program = portal.prepared.program
+        if program is None or program.writes is None or portal.done or portal.rows is not None:
+            return False
+        table = self.node.catalog.schema.tables_by_id.get(program.writes.id)
+        return (
+            table is not None
+            and table.is_sharded
+            and table.operable
+            and table.version == program.writes.version
+        )
 
     def _on_written(self, outcome: Outcome[Written]) -> None:
-        portal = self._writing
-        assert portal is not None
+        """The first of the pending writes has ended: they end in the order in which they were submitted."""
+        pending = self._pending.popleft()
+        pending.work.previous = None  # so that a long chain isn't kept
+        behind, self._out = self._out, self._base
         error = outcome.error
-        if error is None:
-            self._written(portal, outcome.result())
-        else:
+        if isinstance(error, Skipped):
+            pass  # the client hears of the one that failed; of the rest it knows
+        elif error is not None:
             if isinstance(error, Fault):
                 error = OutcomeUnknown(f"the write may have happened: {error}")
             if isinstance(error, OutcomeUnknown):
                 self.wrote()
             self.fail(error)
-        self._go_on()
+        else:
+            self._max_rows = pending.max_rows
+            self._written(pending.portal, outcome.result())
+            self._base += pending.behind
+        if self._pending:
+            self._out = behind
+            self._flush()
+        else:
+            self._go_on()
 
     def _written(self, portal: Portal, written: Written) -> None:
         portal.count = written.count
         self.wrote()
         if written.rows is not None:
+            portal.done = False
             portal.rows = written.rows
             self._send_rows(portal, self._max_rows)
         else:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from shoal.catalog.schema import Schema
-from shoal.errors import FeatureNotSupported
+from shoal.catalog.schema import Schema, Table
+from shoal.errors import FeatureNotSupported, ShoalError
 from shoal.pgwire.messages import (
     BINARY_FORMAT,
     NO_DATA,
@@ -33,8 +33,9 @@ from shoal.sql.normalise import normalise
 from shoal.sql.parser import Parsed, parse_one, parse_script
 from shoal.sql.plan import Bound
 from shoal.sql.program import Bind, FillIn, LiteralBind, Program, Route, SessionBind, bindings
+from shoal.sql.rows import rows_of
 from shoal.types.binary import binary_decoder, binary_encoder
-from shoal.types.sqltype import INT, TEXT, SqlType
+from shoal.types.sqltype import TEXT, SqlType
 from shoal.types.text import text_decoder, text_encoder
 from shoal.types.values import Stored
 from shoal.types.zones import Zone
@@ -42,6 +43,8 @@ from shoal.types.zones import Zone
 CACHED_MAX: Final = 10_000
 # Bulk inserts as one long text come once: keeping them would push everything else out.
 CACHED_TEXT_MAX: Final = 16_384
+# A longer text is read by a thread, so that nobody else waits for it.
+LONG_TEXT: Final = 8_192
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -177,6 +180,34 @@ def _text(decode: Callable[[str], Stored]) -> Callable[[bytes], Stored]:
     return lambda raw: decode(text_of(raw))
 
 
+@dataclass(frozen=True, slots=True)
+class ManyRows:
+    """The rows of one long INSERT, ready for SQLite: a text, and its values for each row."""
+
+    table: Table
+    groups: Sequence[tuple[str, Sequence[Sequence[Stored]]]]
+
+    def is_current(self, schema: Schema) -> bool | None:
+        """May it run against this schema: yes, not before a change that is under way has ended, or never (None)."""
+        table = schema.tables_by_id.get(self.table.id)
+        if table is None or table.version != self.table.version:
+            return None
+        return table.operable
+
+
+def _is_plain_insert(program: Program, prepared: Prepared) -> bool:
+    return (
+        program.templatable
+        and program.tag == "INSERT"
+        and program.writes is not None
+        and program.writes.is_sharded
+        and not program.names
+        and not program.guarded
+        and not program.parameters
+        and not prepared.facts_needed
+    )
+
+
 class BoundedCache(Generic[K, V]):
     """Keeps the latest entries. Dropping the oldest is cheaper per look-up than keeping count of use."""
 
@@ -223,6 +254,31 @@ class Statements:
         if found is None:
             return None
         return self.current(found, user), normalised.literals
+
+    def many_rows(self, text: str, zone: Zone, user: str) -> ManyRows | None:
+        """A long INSERT of literal rows; None: it is something else, or has an error to be told of."""
+        found = rows_of(text)
+        if found is None:
+            return None
+        groups: list[tuple[str, list[Sequence[Stored]]]] = []
+        table: Table | None = None
+        try:
+            for example, rows in found.shapes.items():
+                known = self.simple(example, zone, user)
+                if known is not None:
+                    prepared = known[0]
+                else:
+                    (parsed,) = parse_script(example)
+                    prepared = self.prepare_simple(parsed, example, True, zone, user)
+                program, fill = prepared.program, prepared.fill
+                if program is None or fill is None or not _is_plain_insert(program, prepared):
+                    return None
+                table = program.writes
+                groups.append((program.sql, [fill((), literals, {}) for literals in rows]))
+        except ShoalError:
+            return None
+        assert table is not None
+        return ManyRows(table, groups)
 
     def script(self, text: str) -> tuple[Parsed, ...]:
         return parse_script(text)

@@ -58,9 +58,9 @@ _PIECE: Final = re.compile(
 )
 
 
-def normalise(text: str) -> Normalised | None:
+def normalise(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> Normalised | None:
     """The template and the literals of a text; None if a look without parsing can't be sure of them."""
-    if len(text) > TEXT_CHARACTERS_MAX:
+    if len(text) > characters_max:
         return None
     pieces = _PIECE.split(text)
     literals = []

@@ -190,11 +190,15 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, work: WriteWork[T], done: Callable[[Outcome[T]], None]) -> None:
-        """Queues a work. `done` is called where `post` leads to, after the commit of its group."""
+    def submit(self, work: WriteWork[T], done: Callable[[Outcome[T]], None]) -> Outcome[T]:
+        """Queues a work. `done` is called where `post` leads to, after the commit of its group; works end in
+        the order in which they were submitted. What is returned tells nothing before that, but to later
+        works: on the writer's thread its error is there as soon as it is known."""
         if self._stopping:
             raise AdminShutdown("the instance is stopping")
-        self._queue.put(cast(Outcome[object], Outcome(work, done)))
+        outcome = Outcome(work, done)
+        self._queue.put(cast(Outcome[object], outcome))
+        return outcome
 
     def run(self, work: WriteWork[T], timeout_seconds: float | None = None) -> T:
         """Submits a work and waits for it: for threads that may block, and before the loop runs."""
