@@ -1,0 +1,447 @@
+"""Executing a portal: where its program runs, waiting for it, and the answer's bytes.
+
+Here: Executing, one per session: point reads at once, reads in batches from a reader thread, writes through
+the writer, commands, and the chain of writes that a client pipelines.
+Not here: messages and phases (session.py), what runs on the other threads (execute.py, storage/).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from shoal.errors import (
+    Fault,
+    ObjectNotInPrerequisiteState,
+    OutcomeUnknown,
+    QueryCanceled,
+    RetryableError,
+    ShoalError,
+)
+from shoal.node.commands import Answer, Commands
+from shoal.node.execute import ManyWork, ProgramWork, Skipped, Written, dml_on_global, session_facts
+from shoal.node.portals import Portal
+from shoal.node.statements import ManyRows
+from shoal.pgwire.messages import EMPTY_QUERY_RESPONSE, PORTAL_SUSPENDED, command_complete
+from shoal.sql import ast
+from shoal.sql.plan import Const, Param
+from shoal.storage.readers import Batch, ReadLimits
+from shoal.storage.writer import Outcome
+from shoal.types.values import Stored
+
+if TYPE_CHECKING:
+    from shoal.node.session import Session, Wire
+
+# What one turn of a reader thread brings: enough to be worth the turn, little enough to hold.
+_BATCH_BYTES: Final = 256 * 1024
+# A client that pipelines writes need not wait for each: so many may be under way. They are one chain: after
+# one that fails, the rest is not run.
+_PENDING_MAX: Final = 512
+
+_NO_FACTS: Final[Mapping[Any, Any]] = {}
+
+
+@dataclass(slots=True)
+class _PendingWrite:
+    portal: Portal
+    work: ProgramWork
+    outcome: Outcome[Written]
+    behind: list[bytes]  # answers to messages after it, which may be sent once it has succeeded
+    max_rows: int
+
+
+class Executing:
+    def __init__(self, session: Session, wire: Wire) -> None:
+        self._session = session
+        self._node = session.node
+        self._wire = wire
+        self._metrics = session.node.metrics
+        self._commands = Commands(session)
+        self.pending: deque[_PendingWrite] = deque()
+        self._reading: Portal | None = None
+        self._max_rows = 0
+        self._work: ProgramWork | ManyWork | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._resume_on_drain: Callable[[], None] | None = None
+
+    def ended(self) -> None:
+        """What the session waited for has been answered."""
+        assert not self.pending
+        self._work = None
+        self._reading = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def cancel(self) -> None:
+        """CancelRequest. What can't be stopped any more goes its way, and is answered as it went."""
+        if self._reading is not None and self._reading.cursor is not None:
+            self._reading.cursor.cancel()
+        elif self._work is not None:
+            self._work.cancel()
+        for pending in self.pending:
+            pending.work.cancel()
+
+    def on_drained(self) -> None:
+        """The client has read what was buffered."""
+        go_on, self._resume_on_drain = self._resume_on_drain, None
+        if go_on is not None:
+            go_on()
+
+    def close(self) -> None:
+        self._resume_on_drain = None
+        if self._reading is not None:
+            self._reading.close()
+
+    def execute(self, portal: Portal, max_rows: int, describe: bool = False) -> None:
+        session = self._session
+        prepared = portal.prepared
+        if portal.done or portal.cursor is not None or portal.rows is not None:
+            self._continue(portal, max_rows)
+            return
+        self._metrics.statements += 1
+        if prepared.schema is not self._node.log.catalog.schema:
+            # Something has changed since Bind.
+            portal.prepared = prepared = self._node.statements.current(prepared, session.user)
+        program = prepared.program
+        if program is None:
+            self._command(portal, max_rows, describe)
+            return
+        block = session.block
+        if block.status != "I" or (program.writes is not None and session.settings.read_only):
+            block.enter(
+                writes=prepared.tag if program.writes is not None else None,
+                session_read_only=session.settings.read_only,
+            )
+        if describe and prepared.types:
+            session.out.append(portal.shape.description)
+        if program.writes is not None:
+            self._write(portal, max_rows)
+            return
+        values = self._values(portal)
+        if prepared.is_point_read:
+            self._metrics.point_reads += 1
+            rows = self._node.point_reader.rows(prepared.sql, values)
+            portal.done = True
+            if len(rows) == 1:
+                self._metrics.rows += 1
+                session.out.append(portal.shape.encode_row(rows[0]))
+                session.out.append(_SELECT_ONE)
+            else:
+                session.out.append(portal.shape.encode_rows(rows))
+                session.out.append(command_complete(f"SELECT {len(rows)}"))
+            return
+        portal.cursor = self._node.readers.open(prepared.sql, values, self._limits(portal))
+        self._read(portal, max_rows)
+
+    def _values(self, portal: Portal) -> Sequence[Stored]:
+        """SQLite's parameters."""
+        session = self._session
+        prepared = portal.prepared
+        assert prepared.fill is not None
+        facts = _NO_FACTS
+        if prepared.facts_needed:
+            facts = session_facts(session.settings.zone, session.user, self._node.facts)
+        return prepared.fill(portal.values, portal.literals, facts)
+
+    def _limits(self, portal: Portal) -> ReadLimits:
+        """The nearest that was said: OPTION, then the session, then ALTER SYSTEM. Not said: no limit."""
+        session = self._session
+        program = portal.prepared.program
+        assert program is not None
+        options, settings, cluster = program.options, session.settings, self._node.cluster_settings
+        opcodes = _option(options.vdbe_opcode_max, portal.values)
+        if opcodes is None:
+            opcodes = settings.opcode_max if settings.opcode_max is not None else cluster.sql_vdbe_opcode_max
+        rows = _option(options.motion_row_max, portal.values)
+        if rows is None:
+            rows = settings.row_max if settings.row_max is not None else cluster.sql_motion_row_max
+        return ReadLimits(opcodes=opcodes, rows=rows)
+
+    def _continue(self, portal: Portal, max_rows: int) -> None:
+        """Execute on a portal that has been executed before."""
+        session = self._session
+        if portal.rows is not None:
+            self._send_rows(portal, max_rows)
+        elif portal.cursor is not None:
+            self._read(portal, max_rows)
+        elif portal.prepared.types and portal.prepared.tag == "SELECT":
+            session.out.append(command_complete("SELECT 0"))
+        else:
+            raise ObjectNotInPrerequisiteState(f'portal "{portal.name}" cannot be run')
+
+    # --- reads on a reader thread ----------------------------------------------------------------
+
+    def _read(self, portal: Portal, max_rows: int) -> None:
+        session = self._session
+        assert portal.cursor is not None
+        portal.count = 0
+        self._reading = portal
+        self._max_rows = max_rows
+        timeout_ms = session.settings.statement_timeout_ms
+        if timeout_ms:
+            error = QueryCanceled("canceling statement due to statement timeout")
+            self._timer = self._node.loop.call_later(timeout_ms / 1000, portal.cursor.cancel, error)
+        session.wait()
+        self._fetch()
+
+    def _fetch(self) -> None:
+        portal = self._reading
+        assert portal is not None and portal.cursor is not None
+        left = self._max_rows - portal.count if self._max_rows else 0
+        portal.cursor.fetch(_BATCH_BYTES, left, portal.shape.encode_rows, self._on_batch)
+
+    def _on_batch(self, batch: Batch) -> None:
+        session = self._session
+        portal = self._reading
+        assert portal is not None  # a closed cursor calls nobody
+        portal.count += batch.row_count
+        self._metrics.rows += batch.row_count
+        if batch.data:
+            self._wire.write(batch.data)
+        if batch.error is not None:
+            self._end_read(portal)
+            if portal.count == 0 and self._read_again(portal):
+                return
+            session.fail(batch.error)
+            session.go_on()
+        elif batch.finished:
+            self._end_read(portal)
+            session.out.append(command_complete(f"SELECT {portal.count}"))
+            session.go_on()
+        elif self._max_rows and portal.count >= self._max_rows:
+            session.out.append(PORTAL_SUSPENDED)
+            session.go_on()
+        elif self._wire.is_full():
+            self._resume_on_drain = self._fetch
+        else:
+            self._fetch()
+
+    def _read_again(self, portal: Portal) -> bool:
+        """A schema change that came between the statement and its thread may have taken its table away."""
+        prepared = portal.prepared
+        try:
+            current = self._node.statements.current(prepared, self._session.user)
+        except ShoalError:
+            return False
+        if current is prepared:
+            return False
+        portal.prepared = current
+        portal.done = False
+        portal.cursor = self._node.readers.open(current.sql, self._values(portal), self._limits(portal))
+        self._fetch()
+        return True
+
+    def _end_read(self, portal: Portal) -> None:
+        portal.close()
+        portal.done = True
+
+    # --- writes ----------------------------------------------------------------------------------
+
+    def _write(self, portal: Portal, max_rows: int) -> None:
+        session = self._session
+        program = portal.prepared.program
+        assert program is not None and program.writes is not None
+        table = self._node.catalog.schema.tables_by_id.get(program.writes.id)
+        if table is None or table.version != program.writes.version or not table.operable:
+            # A schema change is under way: wait for its end, then run against what it leaves.
+            self._max_rows = max_rows
+            session.run_task(self._write_later(portal))
+            return
+        if not table.is_sharded:
+            self._max_rows = max_rows
+            self._node.check_global_write(table, session.user_id)
+            session.run_task(self._write_global(portal))
+            return
+        # Behind writes that aren't answered yet, it runs only if they all succeed.
+        previous = self.pending[-1].outcome if self.pending else None
+        work = ProgramWork(
+            program, self._values(portal), self._node.guard, session.settings.statement_timeout_ms, previous
+        )
+        outcome = self._node.writer.submit(work, self._on_written)
+        portal.done = True
+        behind: list[bytes] = []
+        session.out = behind
+        self.pending.append(_PendingWrite(portal, work, outcome, behind, max_rows))
+        if session.is_simple or len(self.pending) >= _PENDING_MAX:
+            session.wait()
+
+    def can_chain(self, portal: Portal) -> bool:
+        """May it be submitted while writes before it are not answered?"""
+        program = portal.prepared.program
+        if program is None or program.writes is None or portal.done or portal.rows is not None:
+            return False
+        table = self._node.catalog.schema.tables_by_id.get(program.writes.id)
+        return (
+            table is not None
+            and table.is_sharded
+            and table.operable
+            and table.version == program.writes.version
+        )
+
+    def _on_written(self, outcome: Outcome[Written]) -> None:
+        """The first of the pending writes has ended: they end in the order in which they were submitted."""
+        session = self._session
+        pending = self.pending.popleft()
+        pending.work.previous = None  # so that a long chain isn't kept
+        behind, session.out = session.out, session.base
+        error = outcome.error
+        if isinstance(error, Skipped):
+            pass  # the client hears of the one that failed; of the rest it knows
+        elif error is not None:
+            if isinstance(error, Fault):
+                error = OutcomeUnknown(f"the write may have happened: {error}")
+            if isinstance(error, OutcomeUnknown):
+                session.wrote()
+            session.fail(error)
+        else:
+            self._max_rows = pending.max_rows
+            self._written(pending.portal, outcome.result())
+            session.base += pending.behind
+        if self.pending:
+            session.out = behind
+            session.flush()
+        else:
+            session.go_on()
+
+    def _written(self, portal: Portal, written: Written) -> None:
+        session = self._session
+        portal.count = written.count
+        session.wrote()
+        if written.rows is not None:
+            portal.done = False
+            portal.rows = written.rows
+            self._send_rows(portal, self._max_rows)
+        else:
+            portal.done = True
+            session.out.append(command_complete(_dml_tag(portal.prepared.tag, written.count)))
+
+    async def _write_global(self, portal: Portal) -> None:
+        session = self._session
+        program = portal.prepared.program
+        assert program is not None
+        written = await dml_on_global(self._node.log, program, self._values(portal), session.user_id)
+        self._written(portal, written)
+
+    async def _write_later(self, portal: Portal) -> None:
+        session = self._session
+        node = self._node
+        while True:
+            portal.prepared = prepared = node.statements.current(portal.prepared, session.user)
+            program = prepared.program
+            assert program is not None and program.writes is not None
+            table = node.catalog.schema.tables_by_id[program.writes.id]
+            if table.operable:
+                break
+            await node.log.next_change()
+        if not table.is_sharded:
+            node.check_global_write(table, session.user_id)
+            await self._write_global(portal)
+            return
+        self._work = ProgramWork(
+            program, self._values(portal), node.guard, session.settings.statement_timeout_ms
+        )
+        self._written(portal, await node.write(self._work))
+
+    # --- answers that are there as a whole -------------------------------------------------------
+
+    def _command(self, portal: Portal, max_rows: int, describe: bool) -> None:
+        session = self._session
+        statement = portal.prepared.statement
+        if statement is None:
+            session.send(EMPTY_QUERY_RESPONSE)
+            return
+        if not isinstance(statement, ast.Commit | ast.Rollback):
+            writes = _command_name(statement) if isinstance(statement, (*ast.DDL, ast.AlterSystem)) else None
+            session.block.enter(writes=writes, session_read_only=session.settings.read_only)
+        answer = self._commands.run(portal, statement)
+        if isinstance(answer, Answer):
+            self._answer(portal, answer, max_rows, describe)
+        else:
+            session.run_task(self._answer_later(portal, answer, max_rows, describe))
+
+    async def _answer_later(
+        self, portal: Portal, work: Coroutine[Any, Any, Answer], max_rows: int, describe: bool
+    ) -> None:
+        self._answer(portal, await work, max_rows, describe)
+
+    def _answer(self, portal: Portal, answer: Answer, max_rows: int, describe: bool) -> None:
+        session = self._session
+        if answer.rows is None:
+            portal.done = True
+            session.out.append(command_complete(answer.tag))
+            return
+        if describe:
+            session.out.append(portal.shape.description)
+        portal.rows = answer.rows
+        self._send_rows(portal, max_rows)
+
+    def _send_rows(self, portal: Portal, max_rows: int) -> None:
+        session = self._session
+        rows = portal.rows
+        assert rows is not None
+        end = min(portal.at + max_rows, len(rows)) if max_rows else len(rows)
+        part = rows[portal.at : end]
+        portal.at = end
+        self._metrics.rows += len(part)
+        session.out.append(portal.shape.encode_rows(part))
+        if end < len(rows):
+            session.out.append(PORTAL_SUSPENDED)
+            return
+        portal.rows = None
+        portal.done = True
+        tag = portal.prepared.tag
+        count = portal.count if tag in _DML_TAGS else len(rows)
+        session.out.append(command_complete(_dml_tag(tag, count)))
+
+    # --- long INSERTs ----------------------------------------------------------------------------
+
+    async def insert_many(self, many: ManyRows) -> None:
+        session, node = self._session, self._node
+        session.block.enter(writes="INSERT", session_read_only=session.settings.read_only)
+        self._metrics.statements += 1
+        while not (current := many.is_current(node.catalog.schema)):
+            if current is None:
+                raise RetryableError("the table has changed while the statement was read")
+            await node.log.next_change()
+        self._work = work = ManyWork(many, node.guard, session.settings.statement_timeout_ms)
+        written = await node.write(work)
+        session.wrote()
+        session.send(command_complete(f"INSERT 0 {written.count}"))
+
+
+_SELECT_ONE: Final = command_complete("SELECT 1")
+_DML_TAGS: Final = frozenset(("INSERT", "UPDATE", "DELETE"))
+
+
+def _dml_tag(tag: str, count: int) -> str:
+    return f"INSERT 0 {count}" if tag == "INSERT" else tag if tag == "SHOW" else f"{tag} {count}"
+
+
+def _option(option: object, parameters: Sequence[Stored]) -> int | None:
+    """The value of an OPTION: a constant or a parameter."""
+    if isinstance(option, Param):
+        value = parameters[option.number - 1]
+        return value if isinstance(value, int) else None
+    if isinstance(option, Const):
+        return option.value if isinstance(option.value, int) else None
+    return None
+
+
+_COMMAND_NAMES: Final[Mapping[type, str]] = {
+    ast.CreateTable: "CREATE TABLE",
+    ast.AlterTable: "ALTER TABLE",
+    ast.DropTable: "DROP TABLE",
+    ast.Truncate: "TRUNCATE TABLE",
+    ast.CreateIndex: "CREATE INDEX",
+    ast.DropIndex: "DROP INDEX",
+    ast.RenameIndex: "RENAME INDEX",
+    ast.AlterSystem: "ALTER SYSTEM",
+}
+
+
+def _command_name(statement: object) -> str:
+    return _COMMAND_NAMES[type(statement)]
