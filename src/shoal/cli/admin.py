@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,15 +88,17 @@ def _run_text(connection: psycopg.Connection, text: str, format: Format) -> bool
 def run_statement(connection: psycopg.Connection, sql: str, format: Format) -> bool:
     """Runs one statement and prints its answer, or its error. False if it failed."""
     try:
-        answer = _answer(connection, sql)
-        first = next(answer)
-        if first.nfields:
-            columns = [Column((first.fname(i) or b"").decode(), first.ftype(i)) for i in range(first.nfields)]
-            write_rows(columns, _rows(chain((first,), answer)), format)
-        else:
-            write_status((first.command_status or b"").decode(), format)
-            for _ in answer:
-                pass
+        with contextlib.closing(_answer(connection, sql)) as answer:
+            first = next(answer)
+            if first.nfields:
+                columns = [
+                    Column((first.fname(i) or b"").decode(), first.ftype(i)) for i in range(first.nfields)
+                ]
+                write_rows(columns, _rows(chain((first,), answer)), format)
+            else:
+                write_status((first.command_status or b"").decode(), format)
+                for _ in answer:
+                    pass
         return True
     except psycopg.Error as error:
         sys.stdout.flush()
@@ -104,7 +106,7 @@ def run_statement(connection: psycopg.Connection, sql: str, format: Format) -> b
         return False
 
 
-def _answer(connection: psycopg.Connection, sql: str) -> Iterator[PGresult]:
+def _answer(connection: psycopg.Connection, sql: str) -> Generator[PGresult, None, None]:
     """The results of one statement by the simple protocol, rows in chunks: an answer may be larger than memory.
 
     A cursor of psycopg would convert the values; here they are shown as the server writes them.
@@ -114,9 +116,8 @@ def _answer(connection: psycopg.Connection, sql: str) -> Iterator[PGresult]:
         connection.pgconn.set_chunked_rows_mode(CHUNK_ROWS)
     else:
         connection.pgconn.set_single_row_mode()
-    connection.wait(generators.send(connection.pgconn))
     failed: PGresult | None = None
-    while (result := connection.wait(generators.fetch(connection.pgconn))) is not None:
+    for result in _results(connection):
         if result.status == ExecStatus.FATAL_ERROR:
             failed = result
         elif result.status in (ExecStatus.COPY_IN, ExecStatus.COPY_OUT, ExecStatus.COPY_BOTH):
@@ -126,6 +127,22 @@ def _answer(connection: psycopg.Connection, sql: str) -> Iterator[PGresult]:
             yield result
     if failed is not None:  # raised last, so that the connection is ready for the next statement
         raise psycopg.errors.error_from_result(failed)
+
+
+def _results(connection: psycopg.Connection) -> Iterator[PGresult]:
+    finished = False
+    try:
+        connection.wait(generators.send(connection.pgconn))
+        while (result := connection.wait(generators.fetch(connection.pgconn))) is not None:
+            yield result
+        finished = True
+    finally:
+        if not finished and not connection.closed:
+            # Ctrl-C, or nobody reads our output any more. What was on its way still comes; only then can the
+            # next statement be sent.
+            connection.cancel_safe(timeout=5)
+            while connection.wait(generators.fetch(connection.pgconn)) is not None:
+                pass
 
 
 def _rows(results: Iterable[PGresult]) -> Iterator[Row]:
@@ -237,14 +254,17 @@ class _Repl:
                 return
             table_id, columns = found[0], _decoded(found[1])
             cursor.execute(
-                "SELECT name, opts, parts FROM _pico_index WHERE table_id = %s ORDER BY id", (table_id,)
+                "SELECT id, name, opts, parts FROM _pico_index WHERE table_id = %s ORDER BY id", (table_id,)
             )
-            indexes = [(index, _decoded(opts), _decoded(parts)) for index, opts, parts in cursor]
-        rows = [[c["name"], c["field_type"], "" if c["is_nullable"] else "NOT NULL"] for c in columns]
+            indexes = cursor.fetchall()
+        rows = [[c["name"], c["sql_type"], "" if c["is_nullable"] else "NOT NULL"] for c in columns]
         write_rows([Column(name, 0) for name in ("column", "type", "null")], rows, Format.TABLE)
-        for index, opts, parts in indexes:
-            unique = "unique, " if {"unique": [True]} in opts else ""
-            sys.stdout.write(f"{index}: {unique}({', '.join(part[0] for part in parts)})\n")
+        for index_id, index, opts, parts in indexes:
+            kind = (
+                "primary key " if index_id == 0 else "unique " if {"unique": [True]} in _decoded(opts) else ""
+            )
+            names = ", ".join(part[0] for part in _decoded(parts))
+            sys.stdout.write(f"{index}: {kind}({names})\n")
 
 
 def _decoded(value: Any) -> Any:

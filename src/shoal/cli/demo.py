@@ -176,7 +176,7 @@ def _show(cluster: LocalCluster) -> None:
         table.add_row(
             running.name, running.pg, running.http, running.replicaset, running.tier, str(running.pid)
         )
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
     console.print(table)
     console.print(f"data     {cluster.directory}")
     console.print(f"connect  psql {shlex.quote(cluster.admin_url)}", markup=False)

@@ -108,17 +108,16 @@ def _plain(value: Any) -> Any:
 
 
 def _distribution(value: dict[str, Any]) -> str:
-    match value:
-        case {"Global": _}:
-            return "global"
-        case {"ShardedImplicitly": [keys, *_, tier]} | {"ShardedByField": [keys, tier]}:
-            return f"sharded by {', '.join(keys) if isinstance(keys, list) else keys} in {tier}"
-        case _:
-            return json.dumps(value)
+    """From {"Global": null} or {"ShardedBy…": [keys, …, tier]}."""
+    (kind, details), *_ = value.items()
+    if details is None:
+        return kind.lower()
+    keys, *_, tier = details
+    return f"sharded by {', '.join(keys) if isinstance(keys, list) else keys} in {tier}"
 
 
 def _show(report: dict[str, Any]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
     console.print(
         f"cluster [bold]{report['cluster_name']}[/bold]  {report['cluster_uuid']}  "
         f"version {report['version']}, schema version {report['schema_version']}"
