@@ -69,7 +69,8 @@ def check_plan(bound: plan.Bound, oids: tuple[int, ...]) -> None:
 
 
 def nodes(root: object) -> list[object]:
-    found, pending = [], [root]
+    found: list[object] = []
+    pending = [root]
     while pending:
         node = pending.pop()
         if isinstance(node, tuple):

@@ -24,7 +24,6 @@ from shoal.errors import (
     InvalidRowCountInOffset,
     ShoalError,
     SqlSyntaxError,
-    UndefinedColumn,
     UndefinedTable,
 )
 from shoal.sql import ast, plan
@@ -43,7 +42,7 @@ from shoal.sql.bind.outputs import (
 )
 from shoal.sql.bind.scope import CteInScope, Relation, RelationColumn, Scope
 from shoal.sql.bind.sources import bind_source, columns_of, with_names
-from shoal.sql.bind.structure import same, slots_in
+from shoal.sql.bind.structure import every, replaced, same, slots_in
 from shoal.types.sqltype import INT, Kind, SqlType
 
 Desired: TypeAlias = Sequence[SqlType | None]
@@ -155,7 +154,7 @@ def _bind_select(
         checked.extend(key.expr for key in keys)
         check_grouped(binding, checked, group_by, scope.own_numbers)
     if select.distinct:
-        return _distinct_order(binding, block, order_by, keys, outer)
+        return _distinct_order(binding, block, order_by, keys, scope.own_numbers)
     return block, keys
 
 
@@ -164,27 +163,52 @@ def _distinct_order(
     block: plan.Block,
     order_by: tuple[ast.SortKey, ...],
     keys: tuple[plan.SortKey, ...],
-    outer: Scope,
+    own: frozenset[int],
 ) -> tuple[plan.Body, tuple[plan.SortKey, ...]]:
-    """Behind DISTINCT there is nothing left but the outputs."""
-    found: list[plan.SortKey] = []
-    for key in keys:
-        if isinstance(key.expr, plan.OutputRef):
-            found.append(key)
-            continue
-        for ordinal, output in enumerate(block.outputs):
-            if same(output.expr, key.expr):
-                binding.pinned.update(slots_in(key.expr), slots_in(output.expr))
-                found.append(replace(key, expr=plan.OutputRef(ordinal, output.expr.type)))
-                break
-    if len(found) == len(keys):
-        return block, tuple(found)
-    try:
-        return _ordered_by_outputs(binding, block, order_by, outer)
-    except (UndefinedColumn, UndefinedTable) as error:
-        raise InvalidColumnReference(
-            "for SELECT DISTINCT, ORDER BY expressions must appear in select list", position=error.position
-        ) from error
+    """Behind DISTINCT there is nothing left but the outputs, and what can be made of them."""
+    if all(isinstance(key.expr, plan.OutputRef) for key in keys):
+        return block, keys
+    for expr in (*(output.expr for output in block.outputs), *(key.expr for key in keys)):
+        binding.pinned.update(slots_in(expr))  # they are compared
+
+    def ordinal_of(expr: plan.Expr) -> int | None:
+        if isinstance(expr, plan.OutputRef):
+            return expr.ordinal
+        found = (i for i, output in enumerate(block.outputs) if same(output.expr, expr))
+        return next(found, None)
+
+    ordinals = [ordinal_of(key.expr) for key in keys]
+    if None not in ordinals:
+        return block, tuple(
+            replace(key, expr=plan.OutputRef(ordinal, key.expr.type))
+            for key, ordinal in zip(keys, ordinals, strict=True)
+            if ordinal is not None
+        )
+    source, columns = over(binding, query_of(block))
+
+    def column_for(expr: plan.Expr) -> plan.Expr | None:
+        ordinal = ordinal_of(expr)
+        return None if ordinal is None else columns[ordinal]
+
+    outside: list[plan.SortKey] = []
+    for node, key in zip(order_by, keys, strict=True):
+        expr = replaced(key.expr, column_for)
+        if any(isinstance(part, plan.Aggregate) or _is_own(part, own) for part in every(expr)):
+            raise InvalidColumnReference(
+                "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+                position=place(node.expr) + 1,
+            )
+        outside.append(replace(key, expr=expr))
+    return _all_of(source, columns), tuple(outside)
+
+
+def _is_own(expr: plan.Expr, own: frozenset[int]) -> bool:
+    return isinstance(expr, plan.Column) and expr.relation in own
+
+
+def _all_of(source: plan.Derived, columns: tuple[plan.Column, ...]) -> plan.Block:
+    outputs = tuple(plan.Output(column.name, column, column.nullable) for column in columns)
+    return plan.Block(outputs, source, None, (), False, None, False)
 
 
 def _expand(binding: Binding, items: tuple[ast.SelectItem, ...], scope: Scope) -> tuple[_Item, ...]:
@@ -375,8 +399,7 @@ def _ordered_by_outputs(
         tuple(RelationColumn(column.name, column.type, column.nullable) for column in columns),
     )
     expressions = Expressions(binding, outer.inside((relation,)), Clause.ORDER_BY)
-    outputs = tuple(plan.Output(column.name, column, column.nullable) for column in columns)
-    block = plan.Block(outputs, source, None, (), False, None, False)
+    block = _all_of(source, columns)
     keys = tuple(_sort_key(binding, key, block, expressions) for key in order_by)
     if expressions.aggregates.any:
         raise SqlSyntaxError("aggregates in ORDER BY need a SELECT of their own", position=order_by[0].at + 1)
@@ -400,7 +423,9 @@ def _bind_values(binding: Binding, values: ast.Values, scope: Scope, desired: De
     for i in range(width):
         expressions = Expressions(binding, scope, Clause.VALUES)
         wish = desired[i] if i < len(desired) else None
-        columns.append(expressions.same_type("VALUES", [row[i] for row in values.rows], values.at, wish))
+        with binding.parameters.unit():
+            column = [row[i] for row in values.rows]
+            columns.append(expressions.same_type("VALUES", column, values.at, wish))
     types = tuple(_exact(column) for column in columns)
     rows = tuple(zip(*columns, strict=True))
     return plan.ValuesRows(tuple(values_name(i) for i in range(width)), types, rows)

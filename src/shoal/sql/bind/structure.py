@@ -1,13 +1,14 @@
 """The structure of a bound expression: all that is in it, and whether two are the same.
 
-Here: children(), columns_in(), slots_in(), which look into inner queries, too; same().
+Here: children(), columns_in(), slots_in(), replaced(), which look into inner queries, too; same().
 Not here: looking at one query's own expressions (sql/walk.py), rewriting plans (optimise/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import cast
 
 from shoal.sql import plan
 
@@ -80,6 +81,29 @@ def slots_in(node: plan.Expr) -> Iterator[int]:
     for found in every(node):
         if isinstance(found, plan.Const) and found.source is not None:
             yield found.source.slot
+
+
+def replaced(expr: plan.Expr, change: Callable[[plan.Expr], plan.Expr | None]) -> plan.Expr:
+    """The expression with what `change` answers in the place of its parts, the largest ones first."""
+    new = change(expr)
+    if new is not None:
+        return new
+    return cast(plan.Expr, _replaced_parts(expr, change))
+
+
+def _replaced_parts(value: object, change: Callable[[plan.Expr], plan.Expr | None]) -> object:
+    if isinstance(value, tuple):
+        return tuple(_replaced(item, change) for item in value)
+    assert is_dataclass(value) and not isinstance(value, type), value
+    return replace(value, **{f.name: _replaced(getattr(value, f.name), change) for f in fields(value)})
+
+
+def _replaced(value: object, change: Callable[[plan.Expr], plan.Expr | None]) -> object:
+    if isinstance(value, _NODES):
+        return replaced(value, change)
+    if isinstance(value, (tuple, *_PARTS)):
+        return _replaced_parts(value, change)
+    return value
 
 
 def same(a: object, b: object) -> bool:
