@@ -89,8 +89,8 @@ _SLICE_PAGES: Final = 256
 def check_file(path: Path) -> int:
     """Reads a database file that nobody writes, page by page; returns how many pages there are.
 
-    DataCorrupted names the first damaged page. Pages that are newer in the write-ahead log are checked all
-    the same: what lies in the file must be whole, since it was synced before it may be needed.
+    DataCorrupted names the first damaged page. The write-ahead log must have been copied back: a crash may leave
+    a torn page in the file whose good version is in the log.
     """
     load_checksums()
     checker = apsw.Connection(":memory:")

@@ -16,7 +16,7 @@ from typing import Final, TypeVar, cast
 
 from shoal.errors import DiskFull, InvalidParameterValue, IoError, ObjectInUse, ShoalError
 from shoal.storage.checksum import check_file
-from shoal.storage.sqlite import Settings, SqliteFiles, WalMode
+from shoal.storage.sqlite import Settings, SqliteFiles, WalMode, copy_log_back
 from shoal.storage.wal_check import check_wal
 
 T = TypeVar("T")
@@ -79,6 +79,7 @@ class InstanceDirectory:
                 if synced:
                     check_wal(path)
                 if check_pages:
+                    copy_log_back(path, settings)
                     check_file(path)
         _said(self.path / _LOCK, lambda: _write_lock(cast(int, self._lock), settings.wal_mode))
 

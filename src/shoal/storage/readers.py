@@ -206,6 +206,8 @@ class ReadCursor:
         connection = self._connection or self._pool._take()
         with self._lock:
             self._connection = connection
+            if self._pool._stopping:
+                raise AdminShutdown("the instance is stopping")
             if self._canceled is not None:
                 raise self._canceled
             if self._closing:
@@ -322,12 +324,15 @@ class ReaderPool:
         with self._lock:
             self._stopping = True
             workers = list(self._workers)
-            for connection in self._opened:
-                connection.sqlite.interrupt()
             for _ in workers:
                 self._jobs.put(None)
         for worker in workers:
-            worker.join()
+            while worker.is_alive():
+                # Again and again: a statement that was about to begin would not notice once.
+                with self._lock:
+                    for connection in self._opened:
+                        connection.sqlite.interrupt()
+                worker.join(0.02)
         for connection in self._opened:
             close(connection.sqlite)
         self._opened.clear()
@@ -417,7 +422,10 @@ class ReaderPool:
                 return
             batch = job.cursor._read(job)
             if batch is not None:
-                self._post(_Delivery(job.done, batch))
+                try:
+                    self._post(_Delivery(job.done, batch))
+                except RuntimeError:
+                    _log.warning("nobody listens any more: the event loop is closed")
 
 
 class _Delivery:

@@ -107,7 +107,7 @@ def open_writer(files: SqliteFiles, settings: Settings) -> apsw.Connection:
         _attach(connection, files.catalog, "catalog", "ro", settings)
     except apsw.Error as error:
         close(connection)
-        raise translate(error, files=str(files.directory)) from error
+        raise translate(error, files=str(files.unlogged)) from error
     except BaseException:
         close(connection)
         raise
@@ -119,16 +119,28 @@ def open_reader(files: SqliteFiles, settings: Settings, *, cache_bytes: int | No
     connection = _connect(files.data, settings, apsw.SQLITE_OPEN_READONLY)
     try:
         _set_up(connection, settings, cache_bytes or settings.reader_cache_bytes)
+        connection.pragma("schema_version")  # opens the file
         _attach(connection, files.unlogged, "unlogged", "ro", settings)
         _attach(connection, files.catalog, "catalog", "ro", settings)
         connection.pragma("cache_size", -(settings.reader_cache_bytes >> 10), schema="catalog")
     except apsw.Error as error:
         close(connection)
-        raise translate(error, files=str(files.directory)) from error
+        raise translate(error, files=str(files.data)) from error
     except BaseException:
         close(connection)
         raise
     return connection
+
+
+def copy_log_back(path: Path, settings: Settings) -> None:
+    """All that a stopped instance left in the write-ahead log of this file goes into the file."""
+    connection = _open_owned(path, settings)
+    try:
+        connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error as error:
+        raise translate(error, files=str(path)) from error
+    finally:
+        close(connection)
 
 
 def close(connection: apsw.Connection) -> None:
@@ -223,7 +235,11 @@ def _claim_format(connection: apsw.Connection, path: Path) -> None:
 
 
 def _attach(connection: apsw.Connection, path: Path, schema: str, mode: str, settings: Settings) -> None:
-    connection.execute(f"ATTACH ? AS {schema}", (f"{_uri(path)}?mode={mode}&vfs={settings.vfs}",))
+    try:
+        connection.execute(f"ATTACH ? AS {schema}", (f"{_uri(path)}?mode={mode}&vfs={settings.vfs}",))
+        connection.pragma("schema_version", schema=schema)  # opens the file
+    except apsw.Error as error:
+        raise translate(error, files=str(path)) from error
 
 
 def _uri(path: Path) -> str:

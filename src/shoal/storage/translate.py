@@ -82,8 +82,10 @@ def translate(error: apsw.Error, naming: Naming | None = None, *, files: str = "
         if extended_code(error) == apsw.SQLITE_IOERR_CORRUPTFS:
             return DataCorrupted(f"the file system that holds {files} is damaged")
         name = apsw.mapping_extended_result_codes.get(extended_code(error), "SQLITE_IOERR")
-        return IoError(f"the disk failed on {files}: {text} ({name})")
-    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return IoError(f"the disk failed on {files}: {text or 'I/O error'} ({name})")
+    if isinstance(error, apsw.NotADBError):
+        return DataCorrupted(f"page 1 of {files} is damaged: {text}")
+    if isinstance(error, apsw.CorruptError):
         return DataCorrupted(f"{files} is damaged: {text}")
     if isinstance(error, apsw.FullError):
         return DiskFull(f"no space left for {files}")

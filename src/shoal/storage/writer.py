@@ -255,7 +255,13 @@ class Writer:
             else:
                 posted.append(outcome)
         if posted:
-            self._post(_Delivery(posted))
+            self._tell(_Delivery(posted))
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        try:
+            self._post(call)
+        except RuntimeError:
+            _log.warning("nobody listens any more: the event loop is closed")
 
     def _group(self, first: Outcome[object]) -> list[Outcome[object]]:
         """One commit. Afterwards every outcome of the group is final."""
@@ -271,7 +277,7 @@ class Writer:
             # A bug of ours, or SQLite in a state that we did not foresee. Nothing of the group was kept.
             _log.exception("the writer failed on a group of %d works", len(group))
             self._forget_transaction()
-            self._fail(group, InternalError(f"the write failed: {error}"))
+            self._fail(group, self._explain(error))
         return group
 
     def _arriving(self, first: Outcome[object], group: list[Outcome[object]]) -> Iterator[Outcome[object]]:
@@ -338,6 +344,11 @@ class Writer:
             payloads = self._capture.take()
             if payloads:
                 self._log.append(payloads, self.config_version)
+        except apsw.Error as error:
+            self._forget_transaction()
+            self._fail(ran, translate(error, self._naming, files=self._files))
+            return
+        try:
             self._execute("COMMIT")
         except apsw.Error as error:
             if is_sync_failure(error):
@@ -385,7 +396,7 @@ class Writer:
         self._capture.clear()
         for outcome in group:
             outcome.error = OutcomeUnknown(f"the write may have happened: {fault}")
-        self._post(lambda: self._on_fault(fault))
+        self._tell(lambda: self._on_fault(fault))
 
     def _checkpoint(self) -> None:
         try:

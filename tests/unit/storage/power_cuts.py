@@ -52,7 +52,9 @@ class Insert:
         keys = [self.work * 100 + n for n in range(self.rows)]
         if self.fails:
             keys.append(keys[0])
-        values = ", ".join(f"({key % 3000}, {key}, {self.work}, printf('%.*c', {key % 700}, 'x'))" for key in keys)
+        values = ", ".join(
+            f"({key % 3000}, {key}, {self.work}, printf('%.*c', {key % 700}, 'x'))" for key in keys
+        )
         return session.execute(f"INSERT INTO t1_1 VALUES {values}")
 
 
