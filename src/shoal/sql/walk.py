@@ -81,6 +81,97 @@ def rewritten(expr: plan.Expr, change: Callable[[plan.Expr], plan.Expr]) -> plan
     return change(new)
 
 
+def rewritten_query(query: plan.Query, change: Callable[[plan.Block], plan.Block]) -> plan.Query:
+    """The query with `change` applied to each of its blocks, those of subqueries and CTEs too, inner ones first."""
+    each = _expression_rewriter(change)
+    return replace(
+        query,
+        ctes=tuple(replace(cte, query=rewritten_query(cte.query, change)) for cte in query.ctes),
+        body=_rewritten_body(query.body, change),
+        order_by=tuple(replace(key, expr=each(key.expr)) for key in query.order_by),
+    )
+
+
+def rewritten_subqueries(expr: plan.Expr, change: Callable[[plan.Block], plan.Block]) -> plan.Expr:
+    return _expression_rewriter(change)(expr)
+
+
+def _expression_rewriter(change: Callable[[plan.Block], plan.Block]) -> Callable[[plan.Expr], plan.Expr]:
+    def inside(expr: plan.Expr) -> plan.Expr:
+        if isinstance(expr, plan.InQuery | plan.Exists | plan.ScalarQuery):
+            return replace(expr, query=rewritten_query(expr.query, change))
+        return expr
+
+    return lambda expr: rewritten(expr, inside) if _has_subquery(expr) else expr
+
+
+def _has_subquery(expr: plan.Expr) -> bool:
+    return any(subquery(at) is not None for at in walk(expr))
+
+
+def _rewritten_body(body: plan.Body, change: Callable[[plan.Block], plan.Block]) -> plan.Body:
+    each = _expression_rewriter(change)
+    match body:
+        case plan.Block():
+            new = replace(
+                body,
+                outputs=tuple(replace(output, expr=each(output.expr)) for output in body.outputs),
+                source=None if body.source is None else rewritten_source(body.source, change),
+                where=None if body.where is None else each(body.where),
+                group_by=tuple(each(key) for key in body.group_by),
+                having=None if body.having is None else each(body.having),
+            )
+            return change(new)
+        case plan.ValuesRows():
+            return replace(body, rows=tuple(tuple(each(value) for value in row) for row in body.rows))
+        case plan.SetOperation():
+            left, right = _rewritten_body(body.left, change), _rewritten_body(body.right, change)
+            return replace(body, left=left, right=right)
+        case plan.Query():
+            return rewritten_query(body, change)
+
+
+def rewritten_source(source: plan.Source, change: Callable[[plan.Block], plan.Block]) -> plan.Source:
+    match source:
+        case plan.Derived():
+            return replace(source, query=rewritten_query(source.query, change))
+        case plan.Join():
+            return replace(
+                source,
+                left=rewritten_source(source.left, change),
+                right=rewritten_source(source.right, change),
+                on=None if source.on is None else rewritten_subqueries(source.on, change),
+            )
+        case _:
+            return source
+
+
+def with_filters(
+    root: plan.Query | plan.Dml, change: Callable[[plan.Expr], plan.Expr]
+) -> plan.Query | plan.Dml:
+    """The statement with `change` applied to what it filters by: WHERE and ON, at every depth."""
+
+    def block(block: plan.Block) -> plan.Block:
+        where = None if block.where is None else change(block.where)
+        return replace(block, where=where, source=None if block.source is None else joined(block.source))
+
+    def joined(source: plan.Source) -> plan.Source:
+        if not isinstance(source, plan.Join):
+            return source
+        on = None if source.on is None else change(source.on)
+        return replace(source, left=joined(source.left), right=joined(source.right), on=on)
+
+    match root:
+        case plan.Query():
+            return rewritten_query(root, block)
+        case plan.Insert():
+            return replace(root, source=rewritten_query(root.source, block))
+        case plan.Update() | plan.Delete():
+            if root.where is None:
+                return root
+            return replace(root, where=change(rewritten_subqueries(root.where, block)))
+
+
 def subquery(expr: plan.Expr) -> plan.Query | None:
     match expr:
         case plan.InQuery(query=query) | plan.Exists(query=query) | plan.ScalarQuery(query=query):

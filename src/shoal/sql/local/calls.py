@@ -90,6 +90,7 @@ def _zoned(name: str) -> Form:
 
 _FORMS: Final[Mapping[str, Form]] = {
     "coalesce": _coalesce,
+    "nullif": _native("nullif"),
     # abs(-2^63) is an error of SQLite's, too: "integer overflow".
     "abs": _number("abs", int_=_native("abs"), double=_native("abs")),
     "ceil": _number("ceil", int_=_itself, double=_unsigned_zero("ceil")),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from shoal.sql import plan
 from shoal.sql.local.cheap import is_cheap
 from shoal.sql.local.draft import Draft, constant
+from shoal.sql.optimise.buckets import type_code
 from shoal.types.sqltype import Kind, SqlType
 
 # The greatest float below 2^63, and what lies just beyond -2^63: between them truncation is an INT.
@@ -85,9 +86,3 @@ def needs_zone(source: SqlType, target: SqlType) -> bool:
     """A text is read, and an instant is shown, in the session's time zone."""
     kinds = {source.kind, target.kind}
     return Kind.DATETIME in kinds and kinds != {Kind.DATETIME}
-
-
-def type_code(type: SqlType) -> str:
-    """A type in one word, for functions that are told their types: "decimal:10:2", "text[]"."""
-    code = type.kind.value + ("[]" if type.is_array else "")
-    return code if type.precision is None else f"{code}:{type.precision}:{type.scale or 0}"

@@ -20,9 +20,10 @@ from shoal.errors import FeatureNotSupported
 from shoal.sql import plan
 from shoal.sql.ast import ConflictAction
 from shoal.sql.local import arithmetic, expressions, queries
-from shoal.sql.local.casts import narrowed, type_code
+from shoal.sql.local.casts import narrowed
 from shoal.sql.local.cheap import is_cheap
 from shoal.sql.local.draft import Draft, constant, quoted, table_columns
+from shoal.sql.optimise.buckets import bucket_code
 from shoal.sql.walk import scans_of_expression, scans_of_query, subquery, walk
 from shoal.types.sqltype import SqlType
 
@@ -85,22 +86,24 @@ def _inserted_values(change: plan.Insert, values: plan.ValuesRows, draft: Draft)
 
 def _selected(change: plan.Insert, draft: Draft) -> str:
     """INSERT … SELECT: the source's columns, named, with what the table adds to them."""
+    table = change.table
     twice = _may_meet_a_row_twice(change, None)
     inner = queries.query(change.source, draft, named=not twice)
     names = {number: f"s.f{n}" for n, number in enumerate(change.columns)}
     types = change.source.types
-    texts = [
-        _named_value(names[number], types[n], change.table, number) for n, number in enumerate(change.columns)
-    ]
+    texts = [_named_value(names[number], types[n], table, number) for n, number in enumerate(change.columns)]
     if _has_own_bucket(change):
-        texts.append(bucket(change.table, names, draft))
+        texts.append(bucket(table, names, draft))
     if not twice:
         return f"SELECT {', '.join(texts)} FROM ({inner}) AS s WHERE {_each_row(draft)}"
     # The rows are looked at as a whole before the first is written.
     upsert = change.on_conflict
     assert upsert is not None
-    keys = ", ".join(f"f{change.columns.index(number)}" for number in upsert.target)
-    known = " AND ".join(f"f{change.columns.index(number)} IS NOT NULL" for number in upsert.target)
+    target = [number for number in upsert.target if number != BUCKET_ID]
+    keys = ", ".join(names[number] for number in target)
+    known = " AND ".join(f"{names[number]} IS NOT NULL" for number in target)
+    if BUCKET_ID in _physical_target(table, upsert.target):
+        keys += f", {bucket(table, names, draft)}"  # the same key in another bucket is another row
     columns = ", ".join(f"f{n}" for n in range(len(types)))
     again = f"EXISTS (SELECT 1 FROM s WHERE {known} GROUP BY {keys} HAVING count(*) > 1)"
     return (
@@ -152,13 +155,7 @@ def bucket(table: Table, values: Mapping[int, str], draft: Draft) -> str:
     """The bucket of a row whose sharding key has these values; a column without one is NULL."""
     key = _sharding_key(table)
     texts = [values.get(number, "NULL") for number in key]
-    return f"shoal_bucket({', '.join((constant(bucket_code(table, draft)), *texts))})"
-
-
-def bucket_code(table: Table, draft: Draft) -> str:
-    """How the key is hashed, in one word: "3000 int text"."""
-    types = (type_code(table.by_number[number].type) for number in _sharding_key(table))
-    return " ".join((str(draft.schema.bucket_count(table)), *types))
+    return f"shoal_bucket({', '.join((constant(bucket_code(table, draft.schema)), *texts))})"
 
 
 # --- ON CONFLICT ---------------------------------------------------------------------------------
@@ -172,7 +169,7 @@ def _may_meet_a_row_twice(change: plan.Insert, rows: int | None) -> bool:
     upsert = change.on_conflict
     if upsert is None or upsert.action is not ConflictAction.UPDATE or not upsert.target:
         return False
-    if not set(upsert.target) <= set(change.columns):
+    if not set(upsert.target) - {BUCKET_ID} <= set(change.columns):
         return False  # a key column that stays NULL conflicts with nothing
     if rows is None:
         body = change.source.body

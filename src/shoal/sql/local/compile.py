@@ -54,5 +54,5 @@ def compile_program(bound: plan.Bound, schema: Schema) -> Program:
         guarded=draft.guarded,
         options=bound.options,
         tables=bound.tables,
-        templatable=not pinned,
+        templatable=not pinned and not bound.private,
     )

@@ -12,12 +12,14 @@ from typing import Final, TypeAlias
 
 from shoal.catalog.schema import Schema
 from shoal.sql import plan
+from shoal.sql.optimise.buckets import find_bucket_id
+from shoal.sql.optimise.integer_comparisons import compare_as_integers
 
 __all__ = ["RULES", "Rule", "optimise"]
 
 Rule: TypeAlias = Callable[[plan.Bound, Schema], plan.Bound]
 
-RULES: Final[tuple[Rule, ...]] = ()
+RULES: Final[tuple[Rule, ...]] = (compare_as_integers, find_bucket_id)
 
 
 def optimise(bound: plan.Bound, schema: Schema) -> plan.Bound:
