@@ -1,7 +1,7 @@
 """Whether the replication log and the tables of data.db say the same, read beside the instance or after it.
 
 The log is played from its first entry on; what comes out must be the rows of the physical tables, each as
-often as it is there. It must not have been trimmed.
+often as it is there. Of a log that was trimmed only its own order can be looked at.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ def check_log_against_tables(directory: Path) -> int:
         connection.close()
     logged: dict[str, Counter[Row]] = {}
     count = 0
-    for expected, (lsn, version, continues, payload) in enumerate(entries, start=1):
+    first = entries[0][0] if entries else 1
+    for expected, (lsn, version, continues, payload) in enumerate(entries, start=first):
         assert lsn == expected, f"entry {lsn} stands where {expected} should"
         for change in LogEntry(Lsn(lsn), version, bool(continues), payload).changes():
             rows = logged.setdefault(f"t{change.table_id}_{change.generation}", Counter())
             count += 1
+            if first > 1:
+                continue
             if change.operation != Operation.INSERT:
                 old = _shape(change.old)
                 assert rows[old] > 0, f"entry {lsn} takes away a row that was not there: {old}"
@@ -45,7 +48,7 @@ def check_log_against_tables(directory: Path) -> int:
             if change.operation != Operation.DELETE:
                 rows[_shape(change.new)] += 1
     assert not entries or not entries[-1][2], "the last transaction of the log has no end"
-    for name, found in tables.items():
+    for name, found in tables.items() if first == 1 else ():
         assert Counter(map(_shape, found)) == +logged.get(name, Counter()), f"{name} and its log differ"
     return count
 

@@ -12,7 +12,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.catalog.entries import ChangeAuth
+from shoal.catalog.apply import Catalog
+from shoal.catalog.entries import ChangeAuth, SchemaChange
 from shoal.catalog.settings import alter_system
 from shoal.errors import (
     FeatureNotSupported,
@@ -178,14 +179,18 @@ class Commands:
 
     async def _change_schema(self, statement: DdlStatement) -> Answer:
         session, node = self._session, self._session.node
-        changes = bind_ddl(statement, node.catalog.schema, session.user_id, node.log.catalog.next_table_id)
+        user_id = session.user_id
+
+        def change(catalog: Catalog) -> SchemaChange | None:
+            changes = bind_ddl(statement, catalog.schema, user_id, catalog.next_table_id)
+            return changes[0] if changes else None
+
         timeout = statement.wait.timeout
         try:
             # GLOBALLY and LOCALLY are one and the same while a cluster is one instance.
             async with asyncio.timeout(float(timeout) if timeout is not None else None):
-                for change in changes:
+                if await node.schema_changes.carry_out(change, user_id):
                     session.wrote()
-                    await node.schema_changes.carry_out(change, session.user_id)
         except TimeoutError:
             raise OutcomeUnknown(
                 "timeout", detail="The schema change goes on, and will be committed or aborted."

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from shoal.catalog.apply import Pending, after, check, conflicts
+from shoal.catalog.apply import Catalog, Pending, after, check, conflicts
 from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, Entry, SchemaChange
 from shoal.catalog.schema import Table
 from shoal.errors import ObjectInUse, ShoalError
@@ -30,6 +31,9 @@ from shoal.storage.writer import Outcome, Writer, WriteSession, WriteWork
 _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+# What a statement asks of a catalog; None: nothing, since IF [NOT] EXISTS was said. Raises what is wrong with it.
+BindChange = Callable[[Catalog], SchemaChange | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +84,36 @@ class SchemaChanges:
         self._loop = loop
         self._cleaning: set[asyncio.Task[None]] = set()
 
-    async def carry_out(self, change: SchemaChange, user_id: int) -> None:
-        """Returns when it is committed; raises why it was refused or aborted."""
+    async def carry_out(self, bind: BindChange, user_id: int) -> bool:
+        """Returns when it is committed, False if there was nothing to do; raises why it was refused or aborted.
 
-        def prepare(db: CatalogDb) -> Entry:
+        It comes to an end whoever waits for it: a client that leaves or loses its patience stops nothing.
+        """
+        return await asyncio.shield(self._loop.create_task(self._carry_out(bind, user_id)))
+
+    async def _carry_out(self, bind: BindChange, user_id: int) -> bool:
+        def prepare(db: CatalogDb) -> Entry | None:
+            # Bound here once more: only the catalog that the entry follows tells which table a name means by
+            # now, and which id a new table gets.
+            change = bind(db.catalog)
+            if change is None:
+                return None
             check(db.catalog, change)
             return DdlPrepare(change, user_id)
 
-        while True:
-            while conflicts(self._log.catalog, change):
+        while (change := bind(self._log.catalog)) is not None:
+            if conflicts(self._log.catalog, change):
                 await self._log.next_change()
+                continue
             try:
                 version = await self._log.propose_after(prepare)
-                break
             except ObjectInUse:
                 continue  # another was quicker: look again, with the catalog as it is by now
-        assert version is not None
-        # From here on it must come to an end, whoever waits for it: a client that left included.
-        await asyncio.shield(self._loop.create_task(self._finish(self._log.catalog.pending[version])))
+            if version is None:
+                break
+            await self._finish(self._log.catalog.pending[version])
+            return True
+        return False
 
     async def recover(self) -> None:
         """At start: ends what was prepared, and drops tables that nothing names."""
