@@ -15,6 +15,9 @@ import typer
 from shoal.node.config import Config, Running, load, option
 
 
+_log = logging.getLogger("shoal")
+
+
 def _flag(key: str, metavar: str = "TEXT") -> Any:
     opt = option(key)
     shown = "" if opt.default is None else f" [default: {opt.default}]"
@@ -84,6 +87,7 @@ def run(
     _log_to_stderr(config)
 
     def ready(running: Running) -> None:
+        _log.info("%s accepts queries at %s, admin at %s", running.name, running.pg, config.instance_dir)
         line = json.dumps(running.as_json()) + "\n"
         if as_json:
             sys.stdout.write(line)

@@ -63,6 +63,7 @@ class HttpServer:
         app = Starlette(routes=[Route("/health", serve_health), Route("/metrics", serve_metrics)])
         settings: dict[str, Any] = {
             "log_config": None,
+            "log_level": "warning",
             "access_log": False,
             "lifespan": "off",
             "server_header": False,
