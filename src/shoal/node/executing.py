@@ -24,7 +24,7 @@ from shoal.errors import (
 from shoal.node.commands import Answer, Commands
 from shoal.node.execute import ManyWork, ProgramWork, Skipped, Written, dml_on_global, session_facts
 from shoal.node.portals import Portal
-from shoal.node.statements import ManyRows
+from shoal.node.statements import ManyRows, Prepared, ResultShape
 from shoal.pgwire.messages import EMPTY_QUERY_RESPONSE, PORTAL_SUSPENDED, command_complete
 from shoal.sql import ast
 from shoal.sql.plan import Const, Param
@@ -121,31 +121,45 @@ class Executing:
         if program.writes is not None:
             self._write(portal, max_rows)
             return
-        values = self._values(portal)
         if prepared.is_point_read:
-            self._metrics.point_reads += 1
-            rows = self._node.point_reader.rows(prepared.sql, values)
             portal.done = True
-            if len(rows) == 1:
-                self._metrics.rows += 1
-                session.out.append(portal.shape.encode_row(rows[0]))
-                session.out.append(_SELECT_ONE)
-            else:
-                session.out.append(portal.shape.encode_rows(rows))
-                session.out.append(command_complete(f"SELECT {len(rows)}"))
+            session.out.append(self.point_read(prepared, portal.values, portal.literals, portal.shape))
             return
+        values = self._values(portal)
         portal.cursor = self._node.readers.open(prepared.sql, values, self._limits(portal))
         self._read(portal, max_rows)
 
+    def point_read(
+        self,
+        prepared: Prepared,
+        parameters: Sequence[Stored],
+        literals: Sequence[str] | None,
+        shape: ResultShape,
+    ) -> bytes:
+        """DataRow and CommandComplete, at once."""
+        metrics = self._metrics
+        metrics.point_reads += 1
+        rows = self._node.point_reader.rows(prepared.sql, self._fill(prepared, parameters, literals))
+        if len(rows) == 1:
+            metrics.rows += 1
+            return shape.encode_row(rows[0]) + _SELECT_ONE
+        metrics.rows += len(rows)
+        return shape.encode_rows(rows) + command_complete(f"SELECT {len(rows)}")
+
     def _values(self, portal: Portal) -> Sequence[Stored]:
+        return self._fill(portal.prepared, portal.values, portal.literals)
+
+    def _fill(
+        self, prepared: Prepared, parameters: Sequence[Stored], literals: Sequence[str] | None
+    ) -> Sequence[Stored]:
         """SQLite's parameters."""
+        fill = prepared.fill
+        assert fill is not None
+        if not prepared.facts_needed:
+            return fill(parameters, literals, _NO_FACTS)
         session = self._session
-        prepared = portal.prepared
-        assert prepared.fill is not None
-        facts = _NO_FACTS
-        if prepared.facts_needed:
-            facts = session_facts(session.settings.zone, session.user, self._node.facts)
-        return prepared.fill(portal.values, portal.literals, facts)
+        facts = session_facts(session.settings.zone, session.user, self._node.facts)
+        return fill(parameters, literals, facts)
 
     def _limits(self, portal: Portal) -> ReadLimits:
         """The nearest that was said: OPTION, then the session, then ALTER SYSTEM. Not said: no limit."""

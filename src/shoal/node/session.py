@@ -36,7 +36,7 @@ from shoal.node.executing import Executing
 from shoal.node.portals import Portal
 from shoal.node.settings import SessionSettings
 from shoal.node.statements import LONG_TEXT, Prepared
-from shoal.pgwire.codec import Frames
+from shoal.pgwire.codec import Frames, encode_all
 from shoal.pgwire.messages import (
     BIND_COMPLETE,
     CLOSE_COMPLETE,
@@ -71,6 +71,10 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+
+# How a request for a point read ends, with the unnamed portal.
+_EXECUTE_SYNC: Final = encode_all(Execute("", 0), Sync())
+_DESCRIBE_EXECUTE_SYNC: Final = encode_all(Describe("portal", ""), Execute("", 0), Sync())
 
 # What may come while writes before it are not answered.
 _CHAINED: Final = frozenset((Bind.kind, Describe.kind, Execute.kind, Flush.kind))
@@ -141,28 +145,46 @@ class Session:
         """Takes the frames that have arrived, as far as it can without waiting."""
         if self._must_wait():
             return
-        try:
-            for kind, payload in self._frames:
-                if self._executing.pending and kind not in _CHAINED:
-                    # Its answer may depend on what the writes before it did.
-                    self._hold(kind, payload)
+        executing, handlers = self._executing, self._handlers
+        while True:
+            handling = False
+            try:
+                for kind, payload in self._frames:
+                    if executing.pending and kind not in _CHAINED:
+                        # Its answer may depend on what the writes before it did.
+                        self._hold(kind, payload)
+                        return
+                    was = self._phase
+                    following = STEPS[was][kind]
+                    if following is None:
+                        raise _out_of_turn(was, kind)
+                    self._phase = following
+                    if was is SKIPPING and following is SKIPPING:
+                        continue
+                    handling = True
+                    handlers[kind](payload)
+                    handling = False
+                    if self._must_wait():
+                        break
+            except ShoalError as error:
+                if not handling:  # of the frames themselves: nobody knows where the next one begins
+                    self._end_with(error)
                     return
-                self._take(kind, payload)
-                if self._must_wait():
-                    break
-        except ShoalError as error:  # of the frames themselves: nobody knows where the next one begins
-            self.out.append(ErrorResponse.of(error, fatal=True).encode())
-            self.flush()
-            self._end()
-            return
+                self.fail(error)
+            except Exception as error:
+                self._fail_by_bug(error)
+            else:
+                break
         self.flush()
 
-    def _take(self, kind: int, payload: bytes) -> None:
-        following = STEPS[self._phase][kind]
+    def _take_held(self, kind: int, payload: bytes) -> None:
+        """The message that had to wait for the writes before it."""
+        was = self._phase
+        following = STEPS[was][kind]
         if following is None:
-            frontend_type(self._phase, kind)  # says what is wrong
-            raise ProtocolViolation(f"message of type {chr(kind)!r} out of turn")
-        was, self._phase = self._phase, following
+            self._end_with(_out_of_turn(was, kind))
+            return
+        self._phase = following
         if was is SKIPPING and following is SKIPPING:
             return
         try:
@@ -170,8 +192,17 @@ class Session:
         except ShoalError as error:
             self.fail(error)
         except Exception as error:
-            _log.exception("a bug met by a client's message")
-            self.fail(InternalError(f"internal error: {error!r}"))
+            self._fail_by_bug(error)
+
+    def _fail_by_bug(self, error: Exception) -> None:
+        _log.error("a bug met by a client's message", exc_info=error)
+        self.fail(InternalError(f"internal error: {error!r}"))
+
+    def _end_with(self, error: ShoalError) -> None:
+        """An error after which the connection can't go on."""
+        self.out.append(ErrorResponse.of(error, fatal=True).encode())
+        self.flush()
+        self._end()
 
     def _hold(self, kind: int, payload: bytes) -> None:
         """Keeps a message until the writes before it are answered."""
@@ -232,17 +263,10 @@ class Session:
             except ShoalError as error:
                 self.fail(error)
             except Exception as error:
-                _log.exception("a bug met by a client's query")
-                self.fail(InternalError(f"internal error: {error!r}"))
+                self._fail_by_bug(error)
         held, self._held = self._held, None
         if held is not None:
-            try:
-                self._take(*held)
-            except ShoalError as error:
-                self.out.append(ErrorResponse.of(error, fatal=True).encode())
-                self.flush()
-                self._end()
-                return
+            self._take_held(*held)
         self.pump()
         if not self._busy:
             self._wire.resume()
@@ -397,9 +421,8 @@ class Session:
         prepared = self.statements.get(bind.statement)
         if prepared is None:
             raise UndefinedStatement(_no_statement(bind.statement))
-        current = self.node.statements.current(prepared, self.user)
-        if current is not prepared:
-            self.statements[bind.statement] = prepared = current
+        if prepared.schema is not self.node.log.catalog.schema:
+            self.statements[bind.statement] = prepared = self.node.statements.current(prepared, self.user)
         raw = bind.parameters
         if len(raw) != len(prepared.parameter_oids):
             raise parameter_count_violated(bind, len(prepared.parameter_oids))
@@ -415,6 +438,11 @@ class Session:
                 ]
             )
         name = bind.portal
+        if prepared.is_point_read and not name and not self._executing.pending and self.block.status != "E":
+            described = self._frames.take_exactly(_DESCRIBE_EXECUTE_SYNC)
+            if described or self._frames.take_exactly(_EXECUTE_SYNC):
+                self._point_read(prepared, values, bind.result_formats, described)
+                return
         existing = self.portals.get(name)
         if existing is not None:
             if name:
@@ -425,6 +453,27 @@ class Session:
         formats = bind.result_formats
         self.portals[name] = Portal(name, prepared, values, None, formats, prepared.shape(formats))
         self.out.append(BIND_COMPLETE)
+
+    def _point_read(
+        self, prepared: Prepared, values: Sequence[Stored], formats: tuple[int, ...], described: bool
+    ) -> None:
+        """Bind, Describe, Execute and Sync at once: what most clients send for most of their statements."""
+        shape = prepared.shape(formats)
+        out = self.out
+        out.append(BIND_COMPLETE)
+        if described:
+            out.append(shape.description)
+        try:
+            out.append(self._executing.point_read(prepared, values, None, shape))
+        except ShoalError as error:
+            self.fail(error)
+        self._phase = IDLE
+        if self.portals and self.block.status != "T":
+            self._close_portals()
+        else:
+            self._drop_portal("")
+        self._wrote_before = False
+        out.append(READY_FOR_QUERY[self.block.status])
 
     def _on_describe(self, payload: bytes) -> None:
         describe = Describe.decode(payload)
@@ -516,6 +565,14 @@ class Session:
         """A statement has changed something, or may have."""
         self._wrote_before = True
         self.block.wrote = True
+
+
+def _out_of_turn(phase: Phase, kind: int) -> ShoalError:
+    try:
+        frontend_type(phase, kind)
+    except ShoalError as error:
+        return error
+    return ProtocolViolation(f"message of type {chr(kind)!r} out of turn")
 
 
 def _no_statement(name: str) -> str:

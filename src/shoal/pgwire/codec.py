@@ -168,6 +168,14 @@ class Frames:
             self._at = end
             yield kind, data[at + _HEADER_BYTES : end]
 
+    def take_exactly(self, frames: bytes) -> bool:
+        """Takes the next frames in one go if they are, byte for byte, these. A client's request often ends
+        with the same few messages, and comparing their bytes costs less than cutting them apart."""
+        if self._data.startswith(frames, self._at):
+            self._at += len(frames)
+            return True
+        return False
+
     def startup(self) -> bytes | None:
         """The untyped packet that opens a connection, for decode_startup(), or None until it is whole."""
         data, at = self._data, self._at
