@@ -169,7 +169,7 @@ class Commands:
             schema,
             statement.facets,
             portal.values,
-            facts=session_facts(session.settings.zone, session.user, node.facts),
+            facts=session_facts(session.settings.zone, session.facts),
             query_plan=node.query_plan,
             fmt=statement.fmt,
         )

@@ -157,7 +157,7 @@ async def dml_on_global(
 
 
 def session_facts(
-    zone: Zone, user: str, constant: Mapping[SessionFact, Stored]
+    zone: Zone, constant: Mapping[SessionFact, Stored]
 ) -> Mapping[SessionFact, Callable[[int | None], Stored]]:
     """What a statement may ask about its session. The clock is read once, here."""
     now = time.time_ns() // 1000
@@ -172,7 +172,6 @@ def session_facts(
     facts[SessionFact.LOCAL_NOW] = instant
     facts[SessionFact.TODAY] = lambda _precision: midnight(now, zone)
     facts[SessionFact.ZONE] = lambda _precision: zone.name
-    facts[SessionFact.USER] = lambda _precision: user
     return facts
 
 

@@ -105,7 +105,7 @@ class Executing:
         self._metrics.statements += 1
         if prepared.schema is not self._node.log.catalog.schema:
             # Something has changed since Bind.
-            portal.prepared = prepared = self._node.statements.current(prepared, session.user)
+            portal.prepared = prepared = self._node.statements.current(prepared, session.settings)
         program = prepared.program
         if program is None:
             self._command(portal, max_rows, describe)
@@ -158,7 +158,7 @@ class Executing:
         if not prepared.facts_needed:
             return fill(parameters, literals, _NO_FACTS)
         session = self._session
-        facts = session_facts(session.settings.zone, session.user, self._node.facts)
+        facts = session_facts(session.settings.zone, session.facts)
         return fill(parameters, literals, facts)
 
     def _limits(self, portal: Portal) -> ReadLimits:
@@ -238,7 +238,7 @@ class Executing:
         """A schema change that came between the statement and its thread may have taken its table away."""
         prepared = portal.prepared
         try:
-            current = self._node.statements.current(prepared, self._session.user)
+            current = self._node.statements.current(prepared, self._session.settings)
         except ShoalError:
             return False
         if current is prepared:
@@ -344,7 +344,7 @@ class Executing:
         session = self._session
         node = self._node
         while True:
-            portal.prepared = prepared = node.statements.current(portal.prepared, session.user)
+            portal.prepared = prepared = node.statements.current(portal.prepared, session.settings)
             program = prepared.program
             assert program is not None and program.writes is not None
             table = node.catalog.schema.tables_by_id[program.writes.id]

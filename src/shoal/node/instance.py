@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
@@ -156,7 +157,9 @@ class Node:
 
     def know(self, identity: Identity) -> None:
         self.facts[SessionFact.INSTANCE_UUID] = identity.instance_uuid
-        self.facts[SessionFact.RAFT_LEADER_UUID] = identity.instance_uuid
+        self.facts[SessionFact.RAFT_LEADER_UUID] = uuid.UUID(identity.instance_uuid).bytes
+        self.facts[SessionFact.INSTANCE_DIR] = str(self.config.instance_dir)
+        self.facts[SessionFact.CONFIG_FILE_PATH] = None
 
     def _naming(self, table_id: int) -> Table | None:
         return self.log.catalog.schema.tables_by_id.get(TableId(table_id))

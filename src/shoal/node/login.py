@@ -51,6 +51,7 @@ _DECODERS: Final[Mapping[type, Callable[[bytes], PasswordMessage | SASLInitialRe
 class LoggedIn:
     user: User
     settings: SessionSettings
+    database: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,4 +172,4 @@ class Login:
     def _logged_in(self) -> LoggedIn:
         assert self._parameters is not None
         self._frames.open_session()
-        return LoggedIn(self._users[self._parameters.user], self._settings)
+        return LoggedIn(self._users[self._parameters.user], self._settings, self._parameters.database)

@@ -233,8 +233,15 @@ class PgConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._login = None
-        user = logged_in.user
-        session = Session(self._server.node, self, self._frames, user.name, user.id, logged_in.settings)
+        session = Session(
+            self._server.node,
+            self,
+            self._frames,
+            logged_in.user,
+            logged_in.settings,
+            logged_in.database,
+            self._key.process_id,
+        )
         self._session = session
         self._server.sessions[self._key.process_id, self._key.secret_key] = session
         session.pump()

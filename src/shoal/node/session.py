@@ -36,6 +36,7 @@ from shoal.node.executing import Executing
 from shoal.node.portals import Portal
 from shoal.node.settings import SessionSettings
 from shoal.node.statements import LONG_TEXT, Prepared
+from shoal.node.users import User
 from shoal.pgwire.codec import Frames, encode_all
 from shoal.pgwire.messages import (
     BIND_COMPLETE,
@@ -64,6 +65,7 @@ from shoal.pgwire.messages import (
 from shoal.pgwire.phases import EXTENDED, IDLE, SKIPPING, STEPS, Phase, frontend_type
 from shoal.sql import ast
 from shoal.sql.parser import Parsed
+from shoal.sql.plan import SessionFact
 from shoal.types.values import Stored
 
 if TYPE_CHECKING:
@@ -97,12 +99,24 @@ class Session:
     """All methods run on the event loop."""
 
     def __init__(
-        self, node: Node, wire: Wire, frames: Frames, user: str, user_id: int, settings: SessionSettings
+        self,
+        node: Node,
+        wire: Wire,
+        frames: Frames,
+        user: User,
+        settings: SessionSettings,
+        database: str,
+        pid: int,
     ) -> None:
         self.node = node
-        self.user = user
-        self.user_id = user_id
+        self.user_id = user.id
         self.settings = settings
+        self.facts = {
+            **node.facts,
+            SessionFact.USER: user.name,
+            SessionFact.DATABASE: database,
+            SessionFact.BACKEND_PID: pid,
+        }
         self.block = Block()
         self.statements: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
@@ -327,7 +341,7 @@ class Session:
         self._drop_portal("")
         self._drop_statement("")
         statements = self.node.statements
-        known = statements.simple(text, self.settings.zone, self.user)
+        known = statements.simple(text, self.settings)
         if known is not None:
             prepared, literals = known
             self._start_simple(prepared, literals)
@@ -346,16 +360,16 @@ class Session:
 
     async def _query_later(self, text: str) -> None:
         """Parsing a long text takes longer than others should wait: a thread does it."""
-        statements, zone, user = self.node.statements, self.settings.zone, self.user
+        statements, settings = self.node.statements, self.settings
         run = self.node.loop.run_in_executor
-        many = await run(None, statements.many_rows, text, zone, user)
+        many = await run(None, statements.many_rows, text, settings)
         if many is not None:
             await self._executing.insert_many(many)
             return
         script = await run(None, statements.script, text)
         self._start_script(text, script)
         if self._alone:
-            self._ahead = await run(None, statements.prepare_simple, script[0], text, True, zone, user)
+            self._ahead = await run(None, statements.prepare_simple, script[0], text, True, settings)
 
     def _next_of_script(self) -> None:
         """Runs on until something has to be waited for, or the script ends."""
@@ -364,7 +378,7 @@ class Session:
             prepared, self._ahead = self._ahead, None
             if prepared is None:
                 prepared = self.node.statements.prepare_simple(
-                    parsed, self._script_text, self._alone, self.settings.zone, self.user
+                    parsed, self._script_text, self._alone, self.settings
                 )
             self._start_simple(prepared, None, in_script=True)
         if not self._busy and self.is_simple and not self._script:
@@ -404,7 +418,7 @@ class Session:
             self._parsed(name, self._prepare(parse))
 
     def _prepare(self, parse: Parse) -> Prepared:
-        return self.node.statements.prepare(parse.text, parse.parameter_types, self.settings.zone, self.user)
+        return self.node.statements.prepare(parse.text, parse.parameter_types, self.settings)
 
     async def _parse_later(self, parse: Parse) -> None:
         self._parsed(parse.statement, await self.node.loop.run_in_executor(None, self._prepare, parse))
@@ -422,7 +436,7 @@ class Session:
         if prepared is None:
             raise UndefinedStatement(_no_statement(bind.statement))
         if prepared.schema is not self.node.log.catalog.schema:
-            self.statements[bind.statement] = prepared = self.node.statements.current(prepared, self.user)
+            self.statements[bind.statement] = prepared = self.node.statements.current(prepared, self.settings)
         raw = bind.parameters
         if len(raw) != len(prepared.parameter_oids):
             raise parameter_count_violated(bind, len(prepared.parameter_oids))

@@ -16,6 +16,7 @@ from typing import Final
 from shoal import __version__
 from shoal.errors import FeatureNotSupported, InvalidParameterValue, UndefinedObject
 from shoal.pgwire.settings import REPORTED, server_version
+from shoal.sql.bind import BindSettings
 from shoal.types.zones import UTC, Zone, zone_of_name
 
 _BOOLEANS: Final = {
@@ -191,6 +192,9 @@ class SessionSettings:
         for name in self._values:
             self._take_effect(name)
         return changed
+
+    def for_binding(self) -> BindSettings:
+        return BindSettings(self.zone, {name.lower(): value for name, value in self._values.items()})
 
     def show(self, name: str) -> tuple[str, str]:
         known = self.resolve(name)

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from shoal.catalog.schema import Schema, Table
 from shoal.errors import FeatureNotSupported, ShoalError
+from shoal.node.settings import SessionSettings
 from shoal.pgwire.messages import (
     BINARY_FORMAT,
     NO_DATA,
@@ -27,7 +28,7 @@ from shoal.pgwire.messages import (
 )
 from shoal.pgwire.rows import RowEncoder, RowsEncoder, row_encoder, rows_encoder
 from shoal.sql import ast
-from shoal.sql.bind import BindSettings, bind
+from shoal.sql.bind import bind
 from shoal.sql.local import compile_program
 from shoal.sql.normalise import normalise
 from shoal.sql.parser import Parsed, parse_one, parse_script
@@ -49,6 +50,7 @@ LONG_TEXT: Final = 8_192
 K = TypeVar("K")
 V = TypeVar("V")
 
+_NO_SCHEMA: Final = Schema(-1)
 _TYPE_SIZES: Final = {16: 1, 20: 8, 701: 8, 1184: 8, 2950: 16}
 
 
@@ -106,6 +108,10 @@ class Prepared:
         self.parameter_description = b""
         self._shapes: dict[tuple[int, ...], ResultShape] = {}
         self._decoders: dict[tuple[int, ...], tuple[Callable[[bytes], Stored], ...]] = {}
+
+    @property
+    def is_private(self) -> bool:
+        return self.bound is not None and self.bound.private
 
     def run_program(self, bound: Bound, program: Program) -> None:
         self.bound = bound
@@ -232,30 +238,29 @@ class Statements:
 
     # --- the extended protocol -------------------------------------------------------------------
 
-    def prepare(self, text: str, oids: tuple[int, ...], zone: Zone, user: str) -> Prepared:
-        key = (text, oids, zone)
+    def prepare(self, text: str, oids: tuple[int, ...], settings: SessionSettings) -> Prepared:
+        key = (text, oids, settings.zone)
         found = self._by_text.get(key)
-        if found is not None:
-            return self.current(found, user)
-        statement = parse_one(text)
-        prepared = self._bind(text, statement, oids, zone, user)
-        if len(text) <= CACHED_TEXT_MAX:
+        if found is not None and self._is_current(found):
+            return found
+        prepared = self._bind(text, parse_one(text), oids, settings)
+        if len(text) <= CACHED_TEXT_MAX and not prepared.is_private:
             self._by_text.put(key, prepared)
         return prepared
 
     # --- the simple protocol ---------------------------------------------------------------------
 
-    def simple(self, text: str, zone: Zone, user: str) -> tuple[Prepared, Sequence[str]] | None:
+    def simple(self, text: str, settings: SessionSettings) -> tuple[Prepared, Sequence[str]] | None:
         """A statement of the same template that is known already, with this text's literals; or None."""
         normalised = normalise(text) if len(text) <= CACHED_TEXT_MAX else None
         if normalised is None:
             return None
-        found = self._by_template.get((normalised.template, zone))
-        if found is None:
+        found = self._by_template.get((normalised.template, settings.zone))
+        if found is None or not self._is_current(found):
             return None
-        return self.current(found, user), normalised.literals
+        return found, normalised.literals
 
-    def many_rows(self, text: str, zone: Zone, user: str) -> ManyRows | None:
+    def many_rows(self, text: str, settings: SessionSettings) -> ManyRows | None:
         """A long INSERT of literal rows; None: it is something else, or has an error to be told of."""
         found = rows_of(text)
         if found is None:
@@ -264,12 +269,12 @@ class Statements:
         table: Table | None = None
         try:
             for example, rows in found.shapes.items():
-                known = self.simple(example, zone, user)
+                known = self.simple(example, settings)
                 if known is not None:
                     prepared = known[0]
                 else:
                     (parsed,) = parse_script(example)
-                    prepared = self.prepare_simple(parsed, example, True, zone, user)
+                    prepared = self.prepare_simple(parsed, example, True, settings)
                 program, fill = prepared.program, prepared.fill
                 if program is None or fill is None or not _is_plain_insert(program, prepared):
                     return None
@@ -283,53 +288,59 @@ class Statements:
     def script(self, text: str) -> tuple[Parsed, ...]:
         return parse_script(text)
 
-    def prepare_simple(self, parsed: Parsed, text: str, alone: bool, zone: Zone, user: str) -> Prepared:
+    def prepare_simple(self, parsed: Parsed, text: str, alone: bool, settings: SessionSettings) -> Prepared:
         """One statement of a simple query's text."""
-        prepared = self._bind(text[parsed.start : parsed.end], parsed.statement, (), zone, user, parsed)
+        prepared = self._bind(text[parsed.start : parsed.end], parsed.statement, (), settings, parsed)
         program = prepared.program
         shared = alone and parsed.literals_in_tree and program is not None and program.templatable
         if shared and len(text) <= CACHED_TEXT_MAX:
             normalised = normalise(text)
             if normalised is not None:
-                self._by_template.put((normalised.template, zone), prepared)
+                self._by_template.put((normalised.template, settings.zone), prepared)
         return prepared
 
     # --- versions --------------------------------------------------------------------------------
 
-    def current(self, prepared: Prepared, user: str) -> Prepared:
-        """The same statement, fit for the schema of this moment. Cheap when nothing has changed."""
-        schema = self._schema()
-        if prepared.schema is schema or prepared.bound is None:
+    def current(self, prepared: Prepared, settings: SessionSettings) -> Prepared:
+        """The same statement, fit for the schema of this moment. Its row shape stays, or it is refused."""
+        if self._is_current(prepared):
             return prepared
-        tables = schema.tables_by_id
-        if all(
-            (now := tables.get(table.id)) is not None and now.version == table.version
-            for table in prepared.bound.tables
-        ):
-            prepared.schema = schema
-            return prepared
-        again = self._bind(prepared.text, prepared.statement, prepared.parameter_oids, prepared.zone, user)
+        again = self._bind(prepared.text, prepared.statement, prepared.parameter_oids, settings)
         if again.types != prepared.types or again.names != prepared.names:
             raise FeatureNotSupported("cached plan must not change result type")
         return again
+
+    def _is_current(self, prepared: Prepared) -> bool:
+        """Are its tables as it knows them? One comparison when nothing at all has changed."""
+        schema, bound = self._schema(), prepared.bound
+        if prepared.schema is schema or bound is None:
+            return True
+        if prepared.is_private:
+            return False
+        tables = schema.tables_by_id
+        for table in bound.tables:
+            now = tables.get(table.id)
+            if now is None or now.version != table.version:
+                return False
+        prepared.schema = schema
+        return True
 
     def _bind(
         self,
         text: str,
         statement: ast.Statement | None,
         oids: tuple[int, ...],
-        zone: Zone,
-        user: str,
+        settings: SessionSettings,
         parsed: Parsed | None = None,
     ) -> Prepared:
         schema = self._schema()
-        prepared = Prepared(text, statement, schema, zone)
+        prepared = Prepared(text, statement, schema, settings.zone)
         match statement:
             case ast.Query() | ast.Insert() | ast.Update() | ast.Delete():
-                bound = bind(statement, schema, oids, BindSettings(zone=zone, user=user))
+                bound = bind(statement, schema, oids, settings.for_binding())
                 prepared.run_program(bound, compile_program(bound, schema))
             case ast.Explain():
-                bound = bind(statement.statement, schema, oids, BindSettings(zone=zone, user=user))
+                bound = bind(statement.statement, schema, oids, settings.for_binding())
                 prepared.bound = bound
                 prepared.tag = "EXPLAIN"
                 prepared.take(bound.parameters, bound.parameter_oids)
@@ -342,4 +353,7 @@ class Statements:
                     prepared.give((statement.name.text,), (TEXT,))
             case _:
                 pass
+        if prepared.is_private:
+            # What a session has set is part of the plan: it holds for no other moment.
+            prepared.schema = _NO_SCHEMA
         return prepared

@@ -100,7 +100,7 @@ class Database:
         if isinstance(statement, ast.DDL):
             self._change_schema(statement)
             return "ok"
-        settings = BindSettings(zone=self.zone, user="admin")
+        settings = BindSettings(zone=self.zone)
         if isinstance(statement, ast.Explain):
             return self._explain(statement, settings, params)
         assert isinstance(statement, ast.Query | ast.Insert | ast.Update | ast.Delete), statement
@@ -121,7 +121,7 @@ class Database:
         """The rows of a query, in storage form."""
         (statement,) = parse(text)
         assert isinstance(statement, ast.Query | ast.Insert | ast.Update | ast.Delete)
-        bound = bind(statement, self.schema, (), BindSettings(zone=self.zone, user="admin"))
+        bound = bind(statement, self.schema, (), BindSettings(zone=self.zone))
         self.last = program = compile_program(bound, self.schema)
         return self._run(self.data, program, bindings(program)(params, None, self.facts()))
 

@@ -33,7 +33,6 @@ class BindSettings:
     """What a literal's meaning, and current_setting(), depend on."""
 
     zone: Zone = UTC
-    user: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
