@@ -424,6 +424,16 @@ def test_status(playground: dict[str, Any]) -> None:
         assert word in shown
 
 
+def test_status_is_there_whatever_the_limits(playground: dict[str, Any]) -> None:
+    limited = "ALTER SYSTEM SET sql_motion_row_max = 1; ALTER SYSTEM SET sql_vdbe_opcode_max = 1"
+    assert shoal("admin", playground["dir"], "-c", limited).returncode == 0
+    try:
+        report = json.loads(shoal("status", playground["dir"], "--json").stdout)
+        assert {"key": "sql_motion_row_max", "scope": "", "value": 1} in report["limits"]
+    finally:
+        assert shoal("admin", playground["dir"], "-c", "ALTER SYSTEM RESET ALL").returncode == 0
+
+
 def test_nobody_is_there(place: Path) -> None:
     for command in ("status", "admin"):
         refused = shoal(command, str(place))

@@ -24,6 +24,7 @@ from psycopg.pq.abc import PGresult
 from shoal import __version__
 from shoal.cli.results import Column, Format, Row, write_rows, write_status
 from shoal.cli.statements import split_statements
+from shoal.cli.status import NO_LIMITS
 from shoal.cli.target import connect
 from shoal.errors import ShoalError
 
@@ -40,7 +41,8 @@ A statement ends with ; and may take several lines. Ctrl-C drops it, or cancels 
 """
 
 TABLES = (
-    "SELECT name, distribution, engine, operable FROM _pico_table WHERE name {} '\\_pico\\_%' ORDER BY name"
+    "SELECT name, distribution, engine, operable FROM _pico_table WHERE name {} '\\_pico\\_%' ORDER BY name "
+    + NO_LIMITS
 )
 
 
@@ -247,14 +249,17 @@ class _Repl:
     def _describe(self, name: str) -> None:
         """Columns and indexes, from the JSON columns of _pico_table and _pico_index."""
         with self._connection.cursor() as cursor:
-            cursor.execute("SELECT id, format FROM _pico_table WHERE name = %s", (name,))
+            cursor.execute(
+                f"SELECT id, format FROM _pico_table WHERE name = %s {NO_LIMITS}".encode(), (name,)
+            )
             found = cursor.fetchone()
             if found is None:
                 sys.stderr.write(f"no table {name}; names are lower case unless they were quoted\n")
                 return
             table_id, columns = found[0], _decoded(found[1])
             cursor.execute(
-                "SELECT id, name, opts, parts FROM _pico_index WHERE table_id = %s ORDER BY id", (table_id,)
+                f"SELECT id, name, opts, parts FROM _pico_index WHERE table_id = %s ORDER BY id {NO_LIMITS}".encode(),
+                (table_id,),
             )
             indexes = cursor.fetchall()
         rows = [[c["name"], c["sql_type"], "" if c["is_nullable"] else "NOT NULL"] for c in columns]

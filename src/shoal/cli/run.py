@@ -14,7 +14,6 @@ import typer
 
 from shoal.node.config import Config, Running, load, option
 
-
 _log = logging.getLogger("shoal")
 
 

@@ -22,6 +22,9 @@ from shoal.errors import InternalError
 
 USER_TABLES_FROM = 1025  # ids below are the system's
 
+# Whatever limit ALTER SYSTEM has set for statements: the status is there to show it.
+NO_LIMITS = "OPTION (SQL_MOTION_ROW_MAX = 0, SQL_VDBE_OPCODE_MAX = 0)"
+
 Rows = list[dict[str, Any]]
 
 
@@ -48,7 +51,7 @@ def status(
 
 def read_report(connection: psycopg.Connection) -> dict[str, Any]:
     def rows(sql: str) -> Rows:
-        cursor = connection.execute(sql.encode())
+        cursor = connection.execute(f"{sql} {NO_LIMITS}".encode())
         names = [column.name for column in cursor.description or ()]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
