@@ -75,8 +75,8 @@ class InstanceDirectory:
         synced = len(lines) < 2 or lines[1] != WalMode.WRITE.value
         for path in (self.files.catalog, self.files.data):
             if path.exists():
-                # Without syncs, a crash may leave gaps before whole transactions.
-                if synced:
+                # Without syncs, a crash may leave gaps before whole transactions. The catalog's are always synced.
+                if synced or path == self.files.catalog:
                     check_wal(path)
                 if check_pages:
                     copy_log_back(path, settings)

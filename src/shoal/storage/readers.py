@@ -53,6 +53,10 @@ Encode = Callable[[list[Row]], bytes]
 _PIECE_ROWS: Final = 256
 _FIRST_PIECE_ROWS: Final = 16
 
+# There may be a hundred connections, each with a cache of its own, which every commit of the writer empties.
+_CACHE_SHARES: Final = 8
+_CACHE_BYTES_MIN: Final = 4 << 20
+
 _OPCODE_CHECKS: Final = 16  # how often a limit on opcodes is looked at on the way to it
 
 _THREADS_BUSY_SECONDS: Final = 0.010  # a job that waits longer has met long steps only: one more thread
@@ -350,7 +354,8 @@ class ReaderPool:
             if self._free:
                 return self._free.pop()
         # There are at most as many as suspended cursors and threads.
-        connection = _Connection(open_reader(self._sqlite_files, self._settings))
+        cache = max(_CACHE_BYTES_MIN, self._settings.reader_cache_bytes // _CACHE_SHARES)
+        connection = _Connection(open_reader(self._sqlite_files, self._settings, cache_bytes=cache))
         with self._lock:
             self._opened.append(connection)
         return connection

@@ -59,7 +59,7 @@ class Settings:
     wal_mode: WalMode = WalMode.FSYNC
     functions: Callable[[apsw.Connection], None] = no_functions  # registers our SQL functions
     writer_cache_bytes: int = 128 << 20
-    reader_cache_bytes: int = 32 << 20
+    reader_cache_bytes: int = 32 << 20  # of a pool's connections, of which each gets a share
     checkpoint_pages: int = 8192  # in a write-ahead log, when copying it back begins: 32 MiB
     vfs: str = field(default_factory=load_checksums)
 
@@ -122,7 +122,10 @@ def open_reader(files: SqliteFiles, settings: Settings, *, cache_bytes: int | No
         connection.pragma("schema_version")  # opens the file
         _attach(connection, files.unlogged, "unlogged", "ro", settings)
         _attach(connection, files.catalog, "catalog", "ro", settings)
-        connection.pragma("cache_size", -(settings.reader_cache_bytes >> 10), schema="catalog")
+        for schema in ("unlogged", "catalog"):
+            connection.pragma(
+                "cache_size", -((cache_bytes or settings.reader_cache_bytes) >> 12), schema=schema
+            )
     except apsw.Error as error:
         close(connection)
         raise translate(error, files=str(files.data)) from error
