@@ -10,7 +10,7 @@ JOBS ?= 2
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test test-slow check format bench docs clean
+.PHONY: help setup setup-spark demo test test-slow check lint types layers format bench docs clean
 
 help:
 	@echo "make demo       a local cluster to play with (ARGS=\"--trust --dir data\" adds options)"
@@ -43,10 +43,16 @@ test: $(READY)
 test-slow: $(READY)
 	$(PY) -m pytest -q -m slow $(PYTEST)
 
-check: $(READY)
+check: lint types layers
+
+lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+
+types: $(READY)
 	$(PY) -m mypy
+
+layers: $(READY)
 	$(PY) -m pytest -q tests/test_layers.py
 
 format: $(READY)
