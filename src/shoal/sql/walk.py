@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeAlias
 
 from shoal.sql import plan
 
@@ -216,50 +217,82 @@ def names_relation(expr: plan.Expr, relation: int) -> bool:
     )
 
 
-# --- the tables that something reads, at every depth ----------------------------------------------
+# --- what something reads from, at every depth -----------------------------------------------------
+
+Relation: TypeAlias = "plan.Scan | plan.Derived | plan.CteScan"
 
 
 def scans_of_query(query: plan.Query) -> Iterator[plan.Scan]:
-    for cte in query.ctes:
-        yield from scans_of_query(cte.query)
-    yield from _scans_of_body(query.body)
-    for expr in (*(key.expr for key in query.order_by), query.limit, query.offset):
-        yield from scans_of_expression(expr)
-
-
-def _scans_of_body(body: plan.Body) -> Iterator[plan.Scan]:
-    match body:
-        case plan.Block():
-            yield from scans_of_source(body.source)
-            for expr in (*(output.expr for output in body.outputs), body.where, *body.group_by, body.having):
-                yield from scans_of_expression(expr)
-        case plan.ValuesRows():
-            for row in body.rows:
-                for value in row:
-                    yield from scans_of_expression(value)
-        case plan.SetOperation():
-            yield from _scans_of_body(body.left)
-            yield from _scans_of_body(body.right)
-        case plan.Query():
-            yield from scans_of_query(body)
-
-
-def scans_of_source(source: plan.Source | None) -> Iterator[plan.Scan]:
-    match source:
-        case plan.Scan():
-            yield source
-        case plan.Derived():
-            yield from scans_of_query(source.query)
-        case plan.Join():
-            yield from scans_of_source(source.left)
-            yield from scans_of_source(source.right)
-            yield from scans_of_expression(source.on)
-        case _:
-            return
+    return (at for at in relations_of_query(query) if isinstance(at, plan.Scan))
 
 
 def scans_of_expression(expr: plan.Expr | None) -> Iterator[plan.Scan]:
+    return (at for at in relations_of_expression(expr) if isinstance(at, plan.Scan))
+
+
+def relations_of_query(query: plan.Query) -> Iterator[Relation]:
+    for cte in query.ctes:
+        yield from relations_of_query(cte.query)
+    yield from _relations_of_body(query.body)
+    for expr in (*(key.expr for key in query.order_by), query.limit, query.offset):
+        yield from relations_of_expression(expr)
+
+
+def _relations_of_body(body: plan.Body) -> Iterator[Relation]:
+    match body:
+        case plan.Block():
+            yield from relations_of_source(body.source)
+            for expr in (*(output.expr for output in body.outputs), body.where, *body.group_by, body.having):
+                yield from relations_of_expression(expr)
+        case plan.ValuesRows():
+            for row in body.rows:
+                for value in row:
+                    yield from relations_of_expression(value)
+        case plan.SetOperation():
+            yield from _relations_of_body(body.left)
+            yield from _relations_of_body(body.right)
+        case plan.Query():
+            yield from relations_of_query(body)
+
+
+def relations_of_source(source: plan.Source | None) -> Iterator[Relation]:
+    match source:
+        case plan.Scan() | plan.CteScan():
+            yield source
+        case plan.Derived():
+            yield source
+            yield from relations_of_query(source.query)
+        case plan.Join():
+            yield from relations_of_source(source.left)
+            yield from relations_of_source(source.right)
+            yield from relations_of_expression(source.on)
+        case None:
+            return
+
+
+def relations_of_expression(expr: plan.Expr | None) -> Iterator[Relation]:
     for at in walk(expr):
         query = subquery(at)
         if query is not None:
-            yield from scans_of_query(query)
+            yield from relations_of_query(query)
+
+
+def relations_of_statement(root: plan.Query | plan.Dml) -> Iterator[Relation]:
+    """All but the table that the statement changes."""
+    match root:
+        case plan.Query():
+            yield from relations_of_query(root)
+        case plan.Insert():
+            yield from relations_of_query(root.source)
+            if root.on_conflict is not None:
+                for expr in (*(s.value for s in root.on_conflict.sets), root.on_conflict.where):
+                    yield from relations_of_expression(expr)
+        case plan.Update():
+            yield from relations_of_source(root.source)
+            for expr in (*(s.value for s in root.sets), root.where):
+                yield from relations_of_expression(expr)
+        case plan.Delete():
+            yield from relations_of_expression(root.where)
+    if not isinstance(root, plan.Query):
+        for output in root.returning:
+            yield from relations_of_expression(output.expr)

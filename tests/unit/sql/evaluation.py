@@ -212,7 +212,13 @@ def _cast(value: Stored, source: SqlType, target: SqlType) -> Stored:
 
 def _arithmetic(op: str, values: list[Stored], type: SqlType) -> Stored:
     if type.is_decimal:
-        function = {"+": decimals.add, "-": decimals.sub, "*": decimals.mul, "/": decimals.div, "neg": decimals.neg}
+        function = {
+            "+": decimals.add,
+            "-": decimals.sub,
+            "*": decimals.mul,
+            "/": decimals.div,
+            "neg": decimals.neg,
+        }
         return function[op](*values)  # type: ignore[operator, no-any-return]
     a = values[0]
     if op == "neg":
@@ -225,7 +231,13 @@ def _arithmetic(op: str, values: list[Stored], type: SqlType) -> Stored:
         assert isinstance(a, int) and isinstance(b, int)
         quotient = abs(a) // abs(b) if op in ("/", "%") else 0
         quotient = quotient if (a < 0) == (b < 0) else -quotient
-        result = {"+": a + b, "-": a - b, "*": a * b, "/": quotient, "%": a - b * quotient if op == "%" else 0}
+        result = {
+            "+": a + b,
+            "-": a - b,
+            "*": a * b,
+            "/": quotient,
+            "%": a - b * quotient if op == "%" else 0,
+        }
         return _of_type(result[op], type)
     try:
         real = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if op == "/" else 0.0}[op]

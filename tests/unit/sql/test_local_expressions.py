@@ -22,7 +22,19 @@ DOUBLES = (0.0, 1.0, -1.0, 0.5, 0.1, -2.5, 3.0, 1e10, 2.0**53, -(2.0**63), 2.0**
            5e-324, math.inf, -math.inf)  # fmt: skip
 DECIMALS = tuple(
     decimals.to_stored(Decimal(text))
-    for text in ("0", "1", "-1", "2", "0.1", "-2.5", "3.14", "1e37", "-9" + "9" * 37, "1e-38", "0.33333333333333333333")
+    for text in (
+        "0",
+        "1",
+        "-1",
+        "2",
+        "0.1",
+        "-2.5",
+        "3.14",
+        "1e37",
+        "-9" + "9" * 37,
+        "1e-38",
+        "0.33333333333333333333",
+    )
 )
 
 ROWS = 60
@@ -87,8 +99,12 @@ def _condition(rng: random.Random, depth: int) -> plan.Expr:
         tests = ("is_true", "is_not_true", "is_false", "is_not_false", "is_unknown", "is_not_unknown")
         return plan.Op(rng.choice(tests), (operand(BOOLEAN),), BOOLEAN)
     if shape < 0.92:
-        return plan.Op(rng.choice(("is_distinct", "is_not_distinct")), (operand(type), operand(type)), BOOLEAN)
-    return plan.InList(operand(type), tuple(operand(type) for _ in range(rng.randint(1, 3))), rng.random() < 0.5)
+        return plan.Op(
+            rng.choice(("is_distinct", "is_not_distinct")), (operand(type), operand(type)), BOOLEAN
+        )
+    return plan.InList(
+        operand(type), tuple(operand(type) for _ in range(rng.randint(1, 3))), rng.random() < 0.5
+    )
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.sql import plan
+from shoal.sql.local.arithmetic import unchecked
 from shoal.sql.local.cheap import is_cheap
 from shoal.sql.local.draft import constant
 
@@ -39,7 +40,9 @@ def aggregate(call: plan.Aggregate, text: Callable[[plan.Expr], str]) -> str:
             )
         case "sum" | "avg" if arg.type.is_int and not call.distinct and is_cheap(arg):
             count = f", {native('count')}" if call.function == "avg" else ""
-            high, low = f"sum({value} >> 32){where}", f"sum({value} & 4294967295){where}"
+            # One look for an overflow is enough.
+            high = f"sum({value} >> 32){where}"
+            low = f"sum({unchecked(arg, text)} & 4294967295){where}"
             return f"shoal_{call.function}_of_halves({high}, {low}{count})"
         case "sum" | "avg":
             return native(f"shoal_{call.function}_{'decimal' if arg.type.is_decimal else 'int'}")

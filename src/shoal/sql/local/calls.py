@@ -39,6 +39,18 @@ def _coalesce(expr: plan.Call, text: Text, draft: Draft) -> str:
     return text(expr.args[0]) if len(expr.args) == 1 else _named("coalesce", expr, text)
 
 
+def _extreme(ours: str, native: str) -> Form:
+    """GREATEST, LEAST. SQLite's max() of several is NULL when one of them is; of two, it is the other one then."""
+
+    def form(expr: plan.Call, text: Text, draft: Draft) -> str:
+        if len(expr.args) == 2 and all(map(is_cheap, expr.args)):
+            values = ", ".join(map(text, expr.args))
+            return f"coalesce({native}({values}), {values})"
+        return _named(ours, expr, text)
+
+    return form
+
+
 def _number(name: str, *, int_: Form, double: Form) -> Form:
     """One function for each kind of number; DECIMAL's is ours."""
 
@@ -91,6 +103,8 @@ def _zoned(name: str) -> Form:
 _FORMS: Final[Mapping[str, Form]] = {
     "coalesce": _coalesce,
     "nullif": _native("nullif"),
+    "greatest": _extreme("shoal_greatest", "max"),
+    "least": _extreme("shoal_least", "min"),
     # abs(-2^63) is an error of SQLite's, too: "integer overflow".
     "abs": _number("abs", int_=_native("abs"), double=_native("abs")),
     "ceil": _number("ceil", int_=_itself, double=_unsigned_zero("ceil")),

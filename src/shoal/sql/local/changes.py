@@ -24,7 +24,7 @@ from shoal.sql.local.casts import narrowed
 from shoal.sql.local.cheap import is_cheap
 from shoal.sql.local.draft import Draft, constant, quoted, table_columns
 from shoal.sql.optimise.buckets import bucket_code
-from shoal.sql.walk import scans_of_expression, scans_of_query, subquery, walk
+from shoal.sql.walk import scans_of_expression, walk
 from shoal.types.sqltype import SqlType
 
 # --- INSERT --------------------------------------------------------------------------------------
@@ -95,7 +95,8 @@ def _selected(change: plan.Insert, draft: Draft) -> str:
     if _has_own_bucket(change):
         texts.append(bucket(table, names, draft))
     if not twice:
-        return f"SELECT {', '.join(texts)} FROM ({inner}) AS s WHERE {_each_row(draft)}"
+        # WHERE must not be missing: SQLite would read ON CONFLICT as a join's ON.
+        return f"SELECT {', '.join(texts)} FROM ({inner}) AS s WHERE TRUE"
     # The rows are looked at as a whole before the first is written.
     upsert = change.on_conflict
     assert upsert is not None
@@ -108,13 +109,8 @@ def _selected(change: plan.Insert, draft: Draft) -> str:
     again = f"EXISTS (SELECT 1 FROM s WHERE {known} GROUP BY {keys} HAVING count(*) > 1)"
     return (
         f"WITH s({columns}) AS MATERIALIZED ({inner})"
-        f" SELECT {', '.join(texts)} FROM s WHERE iif({again}, shoal_row_met_twice(), {_each_row(draft)})"
+        f" SELECT {', '.join(texts)} FROM s WHERE iif({again}, shoal_row_met_twice(), TRUE)"
     )
-
-
-def _each_row(draft: Draft) -> str:
-    # WHERE must not be missing: SQLite would read ON CONFLICT as a join's ON.
-    return "shoal_guard()" if draft.guarded else "TRUE"
 
 
 def _named_value(text: str, type: SqlType, table: Table, number: int) -> str:
@@ -279,13 +275,3 @@ def _refuse_other_relations(change: plan.Update) -> None:
                 raise FeatureNotSupported(
                     "RETURNING of UPDATE … FROM can name the updated table's columns only"
                 )
-
-
-# --- what the statement around must know ----------------------------------------------------------
-
-
-def reads_rows(change: plan.Insert) -> bool:
-    """Whether an INSERT's rows come from tables, so that there may be many."""
-    if any(True for _ in scans_of_query(change.source)):
-        return True
-    return any(subquery(at) is not None for output in change.returning for at in walk(output.expr))

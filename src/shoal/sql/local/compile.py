@@ -6,6 +6,8 @@ Not here: the parts of the text (queries.py, changes.py), the plan's rules (opti
 
 from __future__ import annotations
 
+from collections import Counter
+
 from shoal.catalog.schema import Schema, Table
 from shoal.sql import plan
 from shoal.sql.local import changes, queries
@@ -13,6 +15,7 @@ from shoal.sql.local.draft import Draft
 from shoal.sql.optimise import optimise
 from shoal.sql.optimise.point_reads import is_point_change, is_point_read
 from shoal.sql.program import Program, Route
+from shoal.sql.walk import relations_of_statement
 
 
 def compile_program(bound: plan.Bound, schema: Schema) -> Program:
@@ -22,6 +25,7 @@ def compile_program(bound: plan.Bound, schema: Schema) -> Program:
         schema,
         len(bound.parameters),
         catalog_writer=not isinstance(root, plan.Query) and not root.table.is_sharded,
+        evaluated_once=_evaluated_once(bound),
     )
     writes: Table | None = None
     match root:
@@ -30,7 +34,7 @@ def compile_program(bound: plan.Bound, schema: Schema) -> Program:
             text = queries.query(root, draft)
         case plan.Insert():
             route, writes = Route.WRITE, root.table
-            draft.guarded = changes.reads_rows(root)
+            draft.guarded = any(isinstance(at, plan.Scan) for at in relations_of_statement(root))
             text = changes.insert(root, draft)
         case plan.Update():
             route, writes = Route.WRITE, root.table
@@ -56,3 +60,9 @@ def compile_program(bound: plan.Bound, schema: Schema) -> Program:
         tables=bound.tables,
         templatable=not pinned and not bound.private,
     )
+
+
+def _evaluated_once(bound: plan.Bound) -> frozenset[int]:
+    """The CTEs whose rows must be kept: those that are read several times, or whose rows may differ each time."""
+    reads = Counter(at.cte for at in relations_of_statement(bound.root) if isinstance(at, plan.CteScan))
+    return frozenset(cte for cte, count in reads.items() if count > 1 or bound.volatile)

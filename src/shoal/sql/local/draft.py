@@ -9,7 +9,7 @@ parameters only, the client's own values are bound as they came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -52,6 +52,7 @@ class Draft:
     parameter_count: int
     # The table that the statement changes, when it is a global one: its connection has it as `main`.
     catalog_writer: bool = False
+    evaluated_once: frozenset[int] = frozenset()  # CTEs whose rows are kept
     guarded: bool = False  # every scan calls shoal_guard()
     pinned: set[int] = field(default_factory=set)  # slots whose literal is part of the text
     parameters_used: int = 0  # the greatest number
@@ -104,10 +105,6 @@ class Draft:
 
     def column(self, column: plan.Column) -> str:
         return self._columns[column.relation](column)
-
-    @property
-    def relations(self) -> Mapping[int, ColumnText]:
-        return self._columns
 
     def table(self, table: Table) -> str:
         """The physical table's name, as the connection that runs the statement sees it."""

@@ -11,7 +11,6 @@ Expressions contain queries and queries contain expressions, so the two modules 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from shoal.catalog.schema import Index, Table
@@ -51,7 +50,8 @@ def scalar_query(expr: plan.ScalarQuery, draft: Draft) -> str:
 def _query(query: plan.Query, draft: Draft, named: bool, in_order: bool) -> str:
     ctes = [
         f"w{cte.number}({', '.join(f'f{n}' for n in range(len(cte.query.types)))})"
-        f" AS MATERIALIZED ({_query(cte.query, draft, named=False, in_order=True)})"
+        f" AS {'MATERIALIZED ' if cte.number in draft.evaluated_once else ''}"
+        f"({_query(cte.query, draft, named=False, in_order=True)})"
         for cte in query.ctes
     ]
     text = _ordered(query, draft, named, in_order)
@@ -157,12 +157,19 @@ def _output(text: str, ordinal: int, named: bool) -> str:
 def _block(
     block: plan.Block, draft: Draft, named: bool, keys: tuple[plan.SortKey, ...], in_order: bool
 ) -> str:
-    source = source_text(block.source, draft) if block.source is not None else None
-    outputs = [
-        _output(expressions.expression(output.expr, draft), n, named)
-        for n, output in enumerate(block.outputs)
-    ]
-    parts = [f"SELECT {'DISTINCT ' if block.distinct else ''}{', '.join(outputs)}"]
+    # Rows come out in the order of the first source, where nothing sorts or groups them.
+    in_order = in_order and not keys
+    as_they_come = in_order and not block.grouped and not block.distinct
+    source = None
+    if block.source is not None:
+        first = _first_scan(block) if as_they_come else None
+        source = source_text(block.source, draft, as_they_come, first)
+    outputs = [expressions.expression(output.expr, draft) for output in block.outputs]
+    if block.having is not None and not block.group_by and not _has_aggregate(block):
+        # For SQLite, only an aggregate among the outputs makes all rows one group.
+        outputs[0] = f"iif(count(*) >= 0, {outputs[0]}, NULL)"
+    listed = ", ".join(_output(text, n, named) for n, text in enumerate(outputs))
+    parts = [f"SELECT {'DISTINCT ' if block.distinct else ''}{listed}"]
     if source is not None:
         parts.append(f"FROM {source}")
     where = condition(block.where, draft, guarded=draft.guarded and block.source is not None)
@@ -172,13 +179,12 @@ def _block(
     if groups:
         parts.append(f"GROUP BY {', '.join(groups)}")
     if block.having is not None:
-        having = expressions.condition(block.having, draft)
-        if not groups and not _has_aggregate(block):
-            having = f"({having} AND count(*) >= 0)"  # for SQLite, only an aggregate makes it one group
-        parts.append(f"HAVING {having}")
+        parts.append(f"HAVING {expressions.condition(block.having, draft)}")
     order = [_sort_key(key, _block_key(key.expr, block, draft)) for key in keys]
-    if not keys and in_order:
-        order = list(_natural_order(block, groups, draft))
+    if in_order and block.distinct:
+        order = [str(n + 1) for n in range(len(outputs))]
+    elif in_order:
+        order = groups
     if order:
         parts.append(f"ORDER BY {', '.join(order)}")
     return " ".join(parts)
@@ -198,10 +204,7 @@ def _group_key(expr: plan.Expr, draft: Draft) -> str:
 
 
 def _has_aggregate(block: plan.Block) -> bool:
-    roots = [output.expr for output in block.outputs]
-    if block.having is not None:
-        roots.append(block.having)
-    return any(isinstance(at, plan.Aggregate) for root in roots for at in walk(root))
+    return any(isinstance(at, plan.Aggregate) for output in block.outputs for at in walk(output.expr))
 
 
 def _block_key(expr: plan.Expr, block: plan.Block, draft: Draft) -> str:
@@ -215,24 +218,23 @@ def _block_key(expr: plan.Expr, block: plan.Block, draft: Draft) -> str:
 
 
 # --- the order that nobody asked for -------------------------------------------------------------
+#
+# Groups and distinct rows come sorted by their keys, and a table's rows by its primary key. SQLite mostly does
+# so by itself, and drops an ORDER BY where it does. But a secondary index that has all the columns of a query
+# would be read instead of the table, in its own order: then the table is read by its key, unless a filter has
+# a use for the index.
 
 
-def _natural_order(block: plan.Block, groups: list[str], draft: Draft) -> Iterator[str]:
-    """Groups and distinct rows come sorted by their keys, and a table's rows by its primary key.
-
-    SQLite does so mostly by itself, and drops these keys where it does.
-    """
-    if block.distinct:
-        yield from (str(n + 1) for n in range(len(block.outputs)))
-    elif groups:
-        yield from groups
-    elif not block.grouped and isinstance(block.source, plan.Scan):
-        scan = block.source
-        if scan.indexed_by is None and scan.table.indexes and not _may_use_index(block.where, scan):
-            # A narrow index that has all columns would be read instead, in its own order.
-            for part in scan.table.physical_key:
-                column = scan.table.by_number[part.column]
-                yield f"r{scan.relation}.{column.physical}{' DESC' if part.descending else ''}"
+def _first_scan(block: plan.Block) -> int | None:
+    """The relation that is read in the order of its key, where SQLite has to be told so."""
+    source, conditions = block.source, [block.where]
+    while isinstance(source, plan.Join):
+        if source.kind is not JoinKind.LEFT:  # its left side comes first anyway, whatever the condition
+            conditions.append(source.on)
+        source = source.left
+    if not isinstance(source, plan.Scan) or source.indexed_by is not None or not source.table.indexes:
+        return None
+    return None if any(_may_use_index(at, source) for at in conditions) else source.relation
 
 
 def _may_use_index(where: plan.Expr | None, scan: plan.Scan) -> bool:
@@ -250,19 +252,22 @@ def _may_use_index(where: plan.Expr | None, scan: plan.Scan) -> bool:
 # --- sources -------------------------------------------------------------------------------------
 
 
-def source_text(source: plan.Source, draft: Draft) -> str:
+def source_text(source: plan.Source, draft: Draft, in_order: bool = False, by_key: int | None = None) -> str:
+    """A FROM. `in_order`: somebody may see the order of its rows; `by_key`: the relation to be read by its key."""
     match source:
         case plan.Scan():
             draft.name_columns(source.relation, table_columns(source.table, f"r{source.relation}"))
-            return scan_text(source.table, source.relation, source.indexed_by, draft)
+            text = scan_text(source.table, source.relation, source.indexed_by, draft)
+            return text + _by_key(source.table) if source.relation == by_key else text
         case plan.Derived():
             draft.name_columns(source.relation, derived_columns(source.relation))
-            return f"({query(source.query, draft, named=True)}) AS r{source.relation}"
+            return f"({_query(source.query, draft, True, in_order)}) AS r{source.relation}"
         case plan.CteScan():
             draft.name_columns(source.relation, derived_columns(source.relation))
             return f"w{source.cte} AS r{source.relation}"
         case plan.Join():
-            left, right = source_text(source.left, draft), source_text(source.right, draft)
+            left = source_text(source.left, draft, in_order, by_key)
+            right = source_text(source.right, draft)
             if isinstance(source.right, plan.Join):
                 right = f"({right})"
             on = f" ON {expressions.condition(source.on, draft)}" if source.on is not None else ""
@@ -272,3 +277,9 @@ def source_text(source: plan.Source, draft: Draft) -> str:
 def scan_text(table: Table, relation: int, indexed_by: Index | None, draft: Draft) -> str:
     hint = f" INDEXED BY {quoted(table.physical_index(indexed_by))}" if indexed_by is not None else ""
     return f"{draft.table(table)} AS r{relation}{hint}"
+
+
+def _by_key(table: Table) -> str:
+    if table.rowid_column is not None:
+        return " NOT INDEXED"
+    return f" INDEXED BY {quoted(f'sqlite_autoindex_{table.physical}_1')}"

@@ -31,8 +31,10 @@ def compare_as_integers(bound: plan.Bound, schema: Schema) -> plan.Bound:
         operands = _operands(expr)
         if operands is None:
             return expr
+        if not any(map(_cast_column, operands)):
+            return expr
         new = [_as_integer(operand) for operand in operands]
-        if None in new or not any(map(_cast_column, operands)):
+        if None in new:
             return expr
         changed = True
         pinned.update(at.source.slot for at in operands if isinstance(at, plan.Const) and at.source)
@@ -76,7 +78,7 @@ def _integer(expr: plan.Expr) -> int | None:
     if not isinstance(expr, plan.Const):
         return None
     value: Decimal | float
-    if isinstance(expr.value, bytes):
+    if isinstance(expr.value, bytes) and expr.type.is_decimal:
         value = decimals.from_stored(expr.value)
     elif isinstance(expr.value, float) and abs(expr.value) <= _EXACT_DOUBLES:
         value = expr.value
