@@ -122,7 +122,9 @@ class Node:
         def post(call: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(call)
 
-        self.writer = Writer(files, settings, post=post, on_fault=self.fail, naming=self._naming)
+        self.writer = Writer(
+            files, settings, post=post, on_fault=self.fail, naming=self._naming, counts=self.metrics
+        )
         self.readers = ReaderPool(
             files, settings, post=post, naming=self._naming, threads=config.reader_threads
         )

@@ -32,6 +32,9 @@ _WRITE_HIGH_BYTES: Final = 1024 * 1024
 # What a client may send ahead while it waits for an answer.
 _AHEAD_BYTES_MAX: Final = 4 * 1024 * 1024
 _LOGIN_SECONDS: Final = 60.0
+# How long a connection that we have closed waits for its client to read the last answers.
+_LINGER_SECONDS: Final = 60.0
+_GOODBYE_SECONDS: Final = 1.0  # the same, when the instance stops
 _PID_MAX: Final = 2**31 - 1
 
 
@@ -147,15 +150,20 @@ class PgConnection(asyncio.BufferedProtocol):
             self._go_on_with_login()
 
     def eof_received(self) -> bool:
-        return False  # close
+        self.close()
+        return False
 
     def pause_writing(self) -> None:
+        # Who doesn't read the answers is not asked for more questions.
         self._full = True
+        self.pause()
 
     def resume_writing(self) -> None:
         self._full = False
         if self._session is not None:
             self._session.on_drained()
+        else:
+            self.resume()
 
     # --- the session's side ----------------------------------------------------------------------
 
@@ -172,25 +180,33 @@ class PgConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        if self._paused and self._transport is not None and not self._transport.is_closing():
+        transport = self._transport
+        if self._paused and not self._full and transport is not None and not transport.is_closing():
             self._paused = False
-            self._transport.resume_reading()
+            transport.resume_reading()
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        self._close(_LINGER_SECONDS)
+
+    def _close(self, linger_seconds: float) -> None:
+        """The transport waits until all is sent: for ever, if its client reads no more."""
+        if self._transport is None:
+            return
+        self._transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._server.node.loop.call_later(linger_seconds, self._transport.abort)
 
     def say_goodbye(self) -> None:
         """The instance stops."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None:
             return
-        error = AdminShutdown("terminating connection due to administrator command")
-        self._transport.write(ErrorResponse.of(error, fatal=True).encode())
-        if self._session is not None:
-            self._session.close()
-        self._transport.close()
-        # A client that doesn't read would keep us from stopping.
-        self._server.node.loop.call_later(1.0, self._transport.abort)
+        if not self._transport.is_closing():
+            error = AdminShutdown("terminating connection due to administrator command")
+            self._transport.write(ErrorResponse.of(error, fatal=True).encode())
+            if self._session is not None:
+                self._session.close()
+        self._close(_GOODBYE_SECONDS)
 
     # --- logging in ------------------------------------------------------------------------------
 
@@ -204,7 +220,7 @@ class PgConnection(asyncio.BufferedProtocol):
         except ShoalError as error:
             # The phase before Ready has no way back: whatever is wrong, it is the end.
             self._transport.write(ErrorResponse.of(error, fatal=True).encode())
-            self._transport.close()
+            self.close()
             return
         except Exception:
             _log.exception("a bug met by a connection's first messages")
@@ -220,9 +236,9 @@ class PgConnection(asyncio.BufferedProtocol):
                 self._open_session(progress)
             case CancelRequest():
                 self._server.cancel(progress)
-                self._transport.close()
+                self.close()
             case Goodbye():
-                self._transport.close()
+                self.close()
 
     def _check_room(self) -> None:
         most = self._server.node.config.max_connections

@@ -78,6 +78,11 @@ _log: Final = logging.getLogger(__name__)
 _EXECUTE_SYNC: Final = encode_all(Execute("", 0), Sync())
 _DESCRIBE_EXECUTE_SYNC: Final = encode_all(Describe("portal", ""), Execute("", 0), Sync())
 
+# Answers are sent when so many have gathered, to see whether the client reads them.
+_GATHERED_MAX: Final = 32
+
+# Answers that wait for those of pending writes before they are sent.
+_ANSWERS_HELD_MAX: Final = 1000
 # What may come while writes before it are not answered.
 _CHAINED: Final = frozenset((Bind.kind, Describe.kind, Execute.kind, Flush.kind))
 
@@ -87,7 +92,8 @@ class Wire(Protocol):
 
     def write(self, data: bytes) -> None: ...
     def is_full(self) -> bool:
-        """The client doesn't read as fast as we write: on_drained() of the session will be called."""
+        """The client doesn't read as fast as we write: on_drained() of the session will be called. Until then
+        no more of its messages are taken."""
         ...
 
     def pause(self) -> None: ...
@@ -157,9 +163,9 @@ class Session:
 
     def pump(self) -> None:
         """Takes the frames that have arrived, as far as it can without waiting."""
-        if self._must_wait():
+        if self._must_wait() or self._wire.is_full():
             return
-        executing, handlers = self._executing, self._handlers
+        executing, handlers, base = self._executing, self._handlers, self.base
         while True:
             handling = False
             try:
@@ -180,6 +186,10 @@ class Session:
                     handling = False
                     if self._must_wait():
                         break
+                    if len(base) >= _GATHERED_MAX:
+                        self.flush()
+                        if self._wire.is_full():
+                            break
             except ShoalError as error:
                 if not handling:  # of the frames themselves: nobody knows where the next one begins
                     self._end_with(error)
@@ -229,7 +239,8 @@ class Session:
 
     def flush(self) -> None:
         out = self.base
-        if out:
+        # While writes are pending their answers are near: one write for all of them.
+        if out and (not self._executing.pending or len(out) > _ANSWERS_HELD_MAX):
             self._wire.write(out[0] if len(out) == 1 else b"".join(out))
             out.clear()
 
@@ -312,6 +323,9 @@ class Session:
     def on_drained(self) -> None:
         """The client has read what was buffered."""
         self._executing.on_drained()
+        self.pump()
+        if not self._busy:
+            self._wire.resume()
 
     def close(self) -> None:
         """The connection is gone, or goes now."""
@@ -452,10 +466,10 @@ class Session:
                 ]
             )
         name = bind.portal
-        if prepared.is_point_read and not name and not self._executing.pending and self.block.status != "E":
+        if not name and not self._executing.pending:
             described = self._frames.take_exactly(_DESCRIBE_EXECUTE_SYNC)
             if described or self._frames.take_exactly(_EXECUTE_SYNC):
-                self._point_read(prepared, values, bind.result_formats, described)
+                self._execute_at_once(prepared, values, bind.result_formats, described)
                 return
         existing = self.portals.get(name)
         if existing is not None:
@@ -468,26 +482,29 @@ class Session:
         self.portals[name] = Portal(name, prepared, values, None, formats, prepared.shape(formats))
         self.out.append(BIND_COMPLETE)
 
-    def _point_read(
+    def _execute_at_once(
         self, prepared: Prepared, values: Sequence[Stored], formats: tuple[int, ...], described: bool
     ) -> None:
-        """Bind, Describe, Execute and Sync at once: what most clients send for most of their statements."""
+        """Bind, Describe, Execute and Sync in one step: what most clients send for most of their statements."""
         shape = prepared.shape(formats)
-        out = self.out
-        out.append(BIND_COMPLETE)
+        self._drop_portal("")
+        self.out.append(BIND_COMPLETE)
         if described:
-            out.append(shape.description)
+            self.out.append(shape.description)
         try:
-            out.append(self._executing.point_read(prepared, values, None, shape))
+            if prepared.is_point_read and self.block.status != "E":
+                self._metrics.statements += 1
+                self.out.append(self._executing.point_read(prepared, values, None, shape))
+            else:
+                # The portal is gone by the Sync, so it needs no name.
+                self._executing.execute(Portal("", prepared, values, None, formats, shape), 0)
         except ShoalError as error:
             self.fail(error)
-        self._phase = IDLE
-        if self.portals and self.block.status != "T":
-            self._close_portals()
+        if self._busy or self._executing.pending:
+            self._hold(Sync.kind, b"")
         else:
-            self._drop_portal("")
-        self._wrote_before = False
-        out.append(READY_FOR_QUERY[self.block.status])
+            self._phase = IDLE
+            self._on_sync(b"")
 
     def _on_describe(self, payload: bytes) -> None:
         describe = Describe.decode(payload)

@@ -144,6 +144,13 @@ class Outcome(Generic[T]):
 Post = Callable[[Callable[[], None]], None]
 
 
+class Counts(Protocol):
+    """What the writer counts, for whoever watches."""
+
+    group_commits: int
+    grouped_statements: int
+
+
 class _RolledBack(Exception):
     """SQLite undid the whole transaction while this work ran."""
 
@@ -165,10 +172,12 @@ class Writer:
         on_fault: Callable[[Fault], None],
         naming: Naming | None = None,
         log_bound: LogBound | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self.config_version = 0  # goes into every log entry; only the writer thread's works may set it
         self._files = str(files.data)
         self._post = post
+        self._counts = counts
         self._on_fault = on_fault
         self._naming = naming
         self._queue: SimpleQueue[Outcome[object] | None] = SimpleQueue()
@@ -357,6 +366,9 @@ class Writer:
             self._fail(ran, self._uncommitted(error))
         else:
             self._log.commit()
+            if self._counts is not None:
+                self._counts.group_commits += 1
+                self._counts.grouped_statements += len(ran)
 
     def _uncommitted(self, error: apsw.Error) -> ShoalError:
         translated = translate(error, self._naming, files=self._files)
