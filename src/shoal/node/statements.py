@@ -10,7 +10,8 @@ with one comparison that the schema is still the one it knows, or binds it anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -228,6 +229,19 @@ class BoundedCache(Generic[K, V]):
         self._kept[key] = value
 
 
+@contextmanager
+def _hinting(text: str) -> Iterator[None]:
+    """What psql's \\d and its kin ask isn't there yet: their users should hear what to type instead."""
+    try:
+        yield
+    except ShoalError as error:
+        if error.hint is None and "pg_catalog." in text:
+            error.hint = (
+                "pg_catalog isn't there yet. SELECT name FROM _pico_table WHERE id > 1024 lists the tables."
+            )
+        raise
+
+
 class Statements:
     """The instance's prepared statements, by text, the client's parameter types and time zone."""
 
@@ -243,7 +257,8 @@ class Statements:
         found = self._by_text.get(key)
         if found is not None and self._is_current(found):
             return found
-        prepared = self._bind(text, parse_one(text), oids, settings)
+        with _hinting(text):
+            prepared = self._bind(text, parse_one(text), oids, settings)
         if len(text) <= CACHED_TEXT_MAX and not prepared.is_private:
             self._by_text.put(key, prepared)
         return prepared
@@ -286,11 +301,13 @@ class Statements:
         return ManyRows(table, groups)
 
     def script(self, text: str) -> tuple[Parsed, ...]:
-        return parse_script(text)
+        with _hinting(text):
+            return parse_script(text)
 
     def prepare_simple(self, parsed: Parsed, text: str, alone: bool, settings: SessionSettings) -> Prepared:
         """One statement of a simple query's text."""
-        prepared = self._bind(text[parsed.start : parsed.end], parsed.statement, (), settings, parsed)
+        with _hinting(text):
+            prepared = self._bind(text[parsed.start : parsed.end], parsed.statement, (), settings, parsed)
         program = prepared.program
         shared = alone and parsed.literals_in_tree and program is not None and program.templatable
         if shared and len(text) <= CACHED_TEXT_MAX:
