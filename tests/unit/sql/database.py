@@ -125,6 +125,9 @@ class Database:
         self.last = program = compile_program(bound, self.schema)
         return self._run(self.data, program, bindings(program)(params, None, self.facts()))
 
+    def run(self, program: Program, values: Sequence[Stored]) -> list[tuple[Stored, ...]]:
+        return self._run(self.data, program, values)
+
     def _run(
         self, connection: apsw.Connection, program: Program, values: Sequence[Stored]
     ) -> list[tuple[Stored, ...]]:
