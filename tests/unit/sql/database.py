@@ -104,7 +104,19 @@ class Database:
         if isinstance(statement, ast.Explain):
             return self._explain(statement, settings, params)
         assert isinstance(statement, ast.Query | ast.Insert | ast.Update | ast.Delete), statement
-        bound = bind(statement, self.schema, (), settings)
+        program, rows, changes = self.answer(statement, text, params)
+        if not program.returns_rows:
+            return f"{program.tag} {changes}"
+        return _shown(program.names, program.types, rows, self.zone)
+
+    def answer(
+        self,
+        statement: ast.Query | ast.Insert | ast.Update | ast.Delete,
+        text: str,
+        params: Sequence[str | None] = (),
+    ) -> tuple[Program, list[tuple[Stored, ...]], int]:
+        """The program, its rows in storage form, and how many rows it changed."""
+        bound = bind(statement, self.schema, (), BindSettings(zone=self.zone))
         self.last = program = compile_program(bound, self.schema)
         values = self._parameters(program.parameters, params)
         literals = normalise(text) if program.templatable else None
@@ -113,9 +125,7 @@ class Database:
         if program.writes is not None and not program.writes.is_sharded:
             connection = self.catalog
         rows = self._run(connection, program, filled)
-        if not program.returns_rows:
-            return f"{program.tag} {connection.changes()}"
-        return _shown(program.names, program.types, rows, self.zone)
+        return program, rows, connection.changes()
 
     def rows(self, text: str, *params: Stored) -> list[tuple[Stored, ...]]:
         """The rows of a query, in storage form."""
