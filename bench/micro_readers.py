@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from shoal.storage.readers import Batch, PointReader, ReaderPool, Row
+from shoal.storage.readers import Batch, Encode, PointReader, ReaderPool, Row
 from shoal.storage.sqlite import Settings, SqliteFiles, open_catalog, open_writer
 
 CREATE = "CREATE TABLE t1_1 (bucket_id INTEGER NOT NULL, c1 INTEGER PRIMARY KEY, c2 INTEGER, c3 TEXT NOT NULL) STRICT"
@@ -42,7 +42,7 @@ def python_encode(rows: list[Row]) -> bytes:
 
 
 class Scan:
-    def __init__(self, pool: ReaderPool, encode: object, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pool: ReaderPool, encode: Encode, loop: asyncio.AbstractEventLoop) -> None:
         self.cursor = pool.open(SCAN)
         self.encode = encode
         self.rows = 0
@@ -50,7 +50,7 @@ class Scan:
         self.finished = loop.create_future()
 
     def next(self) -> None:
-        self.cursor.fetch(BATCH_BYTES, 0, self.encode, self.got)  # type: ignore[arg-type]
+        self.cursor.fetch(BATCH_BYTES, 0, self.encode, self.got)
 
     def got(self, batch: Batch) -> None:
         if batch.error is not None:

@@ -47,6 +47,8 @@ class Checkpointer:
         self._thread.start()
 
     def _on_commit(self, _connection: apsw.Connection, schema: str, pages: int) -> int:
+        if schema == "main" and pages < self._pages["main"]:
+            self._next_start = self._start_pages  # the log has started anew
         self._pages[schema] = pages
         return apsw.SQLITE_OK
 
@@ -56,6 +58,8 @@ class Checkpointer:
         if pages["main"] >= self._next_start and not self._running:
             if self._failed is not None:
                 failed, self._failed = self._failed, None
+                # Not at every commit while the disk fails or is full.
+                self._next_start = pages["main"] + self._start_pages
                 raise failed
             if self._copied:
                 self._copied = False

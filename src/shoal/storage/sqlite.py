@@ -59,7 +59,7 @@ class Settings:
     wal_mode: WalMode = WalMode.FSYNC
     functions: Callable[[apsw.Connection], None] = no_functions  # registers our SQL functions
     writer_cache_bytes: int = 128 << 20
-    reader_cache_bytes: int = 32 << 20  # of a pool's connections, of which each gets a share
+    reader_cache_bytes: int = 32 << 20  # a connection of the pool gets an eighth
     checkpoint_pages: int = 8192  # in a write-ahead log, when copying it back begins: 32 MiB
     vfs: str = field(default_factory=load_checksums)
 
