@@ -349,9 +349,10 @@ class Session:
     # --- simple protocol -------------------------------------------------------------------------
 
     def _on_query(self, payload: bytes) -> None:
-        text = Query.decode(payload).text
+        # First of all: a payload that can't be read is answered like any other query, ReadyForQuery at its end.
         self.is_simple = True
         self._wrote_before = False
+        text = Query.decode(payload).text
         self._drop_portal("")
         self._drop_statement("")
         statements = self.node.statements
@@ -595,7 +596,7 @@ class Session:
     def wrote(self) -> None:
         """A statement has changed something, or may have."""
         self._wrote_before = True
-        self.block.wrote = True
+        self.block.note_write()
 
 
 def _out_of_turn(phase: Phase, kind: int) -> ShoalError:
@@ -611,4 +612,4 @@ def _no_statement(name: str) -> str:
 
 
 def _ends_block(prepared: Prepared) -> bool:
-    return isinstance(prepared.statement, ast.Commit | ast.Rollback)
+    return isinstance(prepared.statement, ast.Commit | ast.Rollback | ast.RollbackTo)
