@@ -194,6 +194,14 @@ class ReadOnlyTransaction(ShoalError):
     sqlstate = "25006"
 
 
+class InvalidSavepoint(ShoalError):
+    sqlstate = "3B001"
+
+
+class NoActiveTransaction(ShoalError):
+    sqlstate = "25P01"
+
+
 class InFailedTransaction(ShoalError):
     sqlstate = "25P02"
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from shoal.errors import (
     FeatureNotSupported,
     InFailedTransaction,
+    InvalidSavepoint,
     InvalidTransactionState,
+    NoActiveTransaction,
     ReadOnlyTransaction,
 )
 from shoal.pgwire.messages import NoticeResponse, TransactionStatus
@@ -20,11 +22,12 @@ _STAND = "each of them was applied at once, and none is undone"
 
 
 class Block:
-    __slots__ = ("is_read_only", "status", "wrote")
+    __slots__ = ("_savepoints", "_writes", "is_read_only", "status")
 
     def __init__(self) -> None:
         self.status: TransactionStatus = "I"
-        self.wrote = False  # a statement of this block has written, or may have
+        self._writes = 0  # statements of this block that have written, or may have
+        self._savepoints: list[tuple[str, int]] = []  # name, and how many writes there were before it
         self.is_read_only = False
 
     def enter(self, *, writes: str | None, session_read_only: bool) -> None:
@@ -38,17 +41,22 @@ class Block:
     def begin(self, read_only: bool) -> NoticeResponse | None:
         if self.status != "I":
             return _warning("25001", "there is already a transaction in progress")
-        self.status, self.wrote, self.is_read_only = "T", False, read_only
+        self._leave()
+        self.status, self.is_read_only = "T", read_only
         return None
 
     def set_read_only(self, read_only: bool) -> NoticeResponse | None:
         """SET TRANSACTION READ ONLY | READ WRITE."""
         if self.status == "I":
             return _warning("25P01", "SET TRANSACTION can only be used in transaction blocks")
-        if self.is_read_only and not read_only and self.wrote:
+        if self.is_read_only and not read_only and self._writes:
             raise InvalidTransactionState("transaction read-write mode must be set before any query")
         self.is_read_only = read_only
         return None
+
+    def note_write(self) -> None:
+        """A statement has written, or may have."""
+        self._writes += 1
 
     def fail(self) -> None:
         if self.status == "T":
@@ -58,7 +66,7 @@ class Block:
         """The command tag of the answer."""
         if self.status == "I":
             return "COMMIT", _warning("25P01", "there is no transaction in progress")
-        failed, wrote = self.status == "E", self.wrote
+        failed, wrote = self.status == "E", self._writes > 0
         self._leave()
         if not failed:
             return "COMMIT", None
@@ -72,7 +80,7 @@ class Block:
     def rollback(self) -> tuple[str, NoticeResponse | None]:
         if self.status == "I":
             return "ROLLBACK", _warning("25P01", "there is no transaction in progress")
-        wrote = self.wrote
+        wrote = self._writes > 0
         self._leave()
         if wrote:
             raise FeatureNotSupported(
@@ -81,8 +89,43 @@ class Block:
             )
         return "ROLLBACK", None
 
+    # A savepoint that nothing was written after is one that can be gone back to: drivers make them around
+    # questions of their own.
+
+    def savepoint(self, name: str) -> None:
+        self._require_block("SAVEPOINT")
+        self._savepoints.append((name, self._writes))
+
+    def release(self, name: str) -> None:
+        self._require_block("RELEASE SAVEPOINT")
+        del self._savepoints[self._find(name) :]
+
+    def rollback_to(self, name: str) -> None:
+        if self.status == "I":
+            raise NoActiveTransaction("ROLLBACK TO SAVEPOINT can only be used in transaction blocks")
+        at = self._find(name)
+        if self._writes > self._savepoints[at][1]:
+            raise FeatureNotSupported(
+                f"ROLLBACK TO SAVEPOINT cannot undo: the writes since savepoint {name} stand",
+                detail=f"Shoal has no multi-statement transactions yet: {_STAND}.",
+            )
+        del self._savepoints[at + 1 :]
+        self.status = "T"
+
+    def _require_block(self, command: str) -> None:
+        if self.status == "I":
+            raise NoActiveTransaction(f"{command} can only be used in transaction blocks")
+
+    def _find(self, name: str) -> int:
+        """The last one of that name: a later one hides an earlier one."""
+        for at in reversed(range(len(self._savepoints))):
+            if self._savepoints[at][0] == name:
+                return at
+        raise InvalidSavepoint(f'savepoint "{name}" does not exist')
+
     def _leave(self) -> None:
-        self.status, self.wrote, self.is_read_only = "I", False, False
+        self.status, self._writes, self.is_read_only = "I", 0, False
+        self._savepoints.clear()
 
 
 def _warning(sqlstate: str, message: str) -> NoticeResponse:

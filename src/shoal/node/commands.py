@@ -61,6 +61,15 @@ class Commands:
                 return self._end(*self._session.block.commit())
             case ast.Rollback():
                 return self._end(*self._session.block.rollback())
+            case ast.Savepoint():
+                self._session.block.savepoint(statement.name.text)
+                return Answer("SAVEPOINT")
+            case ast.ReleaseSavepoint():
+                self._session.block.release(statement.name.text)
+                return Answer("RELEASE")
+            case ast.RollbackTo():
+                self._session.block.rollback_to(statement.name.text)
+                return Answer("ROLLBACK")
             case ast.SetVariable():
                 return self._set(statement)
             case ast.SetTransaction():

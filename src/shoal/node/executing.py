@@ -368,7 +368,7 @@ class Executing:
         if statement is None:
             session.send(EMPTY_QUERY_RESPONSE)
             return
-        if not isinstance(statement, ast.Commit | ast.Rollback):
+        if not isinstance(statement, ast.Commit | ast.Rollback | ast.RollbackTo):
             writes = _command_name(statement) if isinstance(statement, (*ast.DDL, ast.AlterSystem)) else None
             session.block.enter(writes=writes, session_read_only=session.settings.read_only)
         answer = self._commands.run(portal, statement)

@@ -626,8 +626,28 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """ROLLBACK and ABORT. SAVEPOINT and its kin are refused by the parser (0A000)."""
+    """ROLLBACK and ABORT."""
 
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    name: Name
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSavepoint:
+    name: Name
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackTo:
+    """ROLLBACK TO [SAVEPOINT] name."""
+
+    name: Name
     at: int
 
 
@@ -717,6 +737,9 @@ Statement = (
     | Begin
     | Commit
     | Rollback
+    | Savepoint
+    | ReleaseSavepoint
+    | RollbackTo
     | SetVariable
     | SetTransaction
     | Show

@@ -21,6 +21,7 @@ from shoal.errors import (
 )
 from shoal.sql import ast, plan
 from shoal.sql.bind.coercion import FREE, Hint, argument_types, choose, plain, shown
+from shoal.sql.bind.pg_catalog import TYPE_OIDS
 from shoal.sql.bind.scope import relation_of_table
 from shoal.sql.functions import (
     ALIASES,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from shoal.sql.bind.expressions import Expressions
 
 NULLIF = "nullif"
+TO_REGTYPE = "to_regtype"
 CURRENT_SETTING = "current_setting"
 PRECISION_MAX = 6
 INSTANCES = "_pico_instance"
@@ -66,7 +68,7 @@ def hint_call(expressions: Expressions, node: ast.Call) -> Hint:
         return Hint(session.type)
     if name in FIXED:
         return Hint(FIXED[name][0])
-    return Hint(TEXT)
+    return Hint(INT if name == TO_REGTYPE else TEXT)
 
 
 def bind_call(expressions: Expressions, node: ast.Call, desired: SqlType | None) -> plan.Expr:
@@ -92,6 +94,8 @@ def bind_call(expressions: Expressions, node: ast.Call, desired: SqlType | None)
         return _instance(expressions, node, name)
     if name == CURRENT_SETTING:
         return _current_setting(expressions, node)
+    if name == TO_REGTYPE:
+        return _to_regtype(expressions, node)
     raise UndefinedFunction(f"SQL function {node.name.text} not found", position=node.at + 1)
 
 
@@ -261,6 +265,20 @@ def _concat(expressions: Expressions, node: ast.Call) -> plan.Expr:
 
 
 # --- of the session and the instance -------------------------------------------------------------
+
+
+def _to_regtype(expressions: Expressions, node: ast.Call) -> plan.Expr:
+    """The OID of the type of that name, NULL if there is none: drivers ask it of types that they know."""
+    if len(node.args) != 1:
+        raise no_overload(expressions, node.name.text, node.args, node.at)
+    name = expressions.bind(node.args[0], TEXT)
+    if not name.type.is_text:
+        raise no_overload(expressions, node.name.text, node.args, node.at)
+    branches = tuple(
+        (plan.Op("=", (name, plan.Const(known, TEXT)), BOOLEAN), plan.Const(oid, INT))
+        for known, oid in TYPE_OIDS.items()
+    )
+    return plan.Case(branches, None, INT)
 
 
 def _takes_nothing(expressions: Expressions, node: ast.Call) -> None:

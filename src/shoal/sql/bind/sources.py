@@ -15,6 +15,7 @@ from shoal.sql import ast, plan
 from shoal.sql.bind.binding import Binding
 from shoal.sql.bind.expressions import Clause, Expressions
 from shoal.sql.bind.outputs import nullables
+from shoal.sql.bind.pg_catalog import constant_relation
 from shoal.sql.bind.scope import Relation, RelationColumn, Scope, relation_of_table
 
 Relations: TypeAlias = tuple[Relation, ...]
@@ -58,6 +59,9 @@ def _table(binding: Binding, item: ast.TableRef, outer: Scope) -> tuple[plan.Sou
             )
         relation = Relation(binding.next_relation(), shown, cte.columns, item.at)
         source = plan.CteScan(relation.number, cte.number, shown)
+    elif name not in binding.schema.tables and (constants := constant_relation(name)) is not None:
+        relation = Relation(binding.next_relation(), shown, columns_of(constants), item.at)
+        source = plan.Derived(relation.number, constants, shown)
     else:
         table = binding.table(name, item.at)
         relation = relation_of_table(binding.next_relation(), shown, table, item.at)

@@ -40,13 +40,23 @@ class Session(Cursor):
         self._end_of_transaction("COMMIT")
         return ast.Commit(at)
 
-    def rollback(self) -> ast.Rollback:
+    def rollback(self) -> ast.Rollback | ast.RollbackTo:
         """ROLLBACK, ABORT"""
         at = self.advance().at
         self._end_of_transaction("ROLLBACK")
-        if self.token.key == "to":
-            raise self.unsupported("ROLLBACK TO SAVEPOINT")
+        if self.accept("to"):
+            self.accept("savepoint")
+            return ast.RollbackTo(self.name("the name of a savepoint"), at)
         return ast.Rollback(at)
+
+    def savepoint(self) -> ast.Savepoint:
+        at = self.expect("savepoint").at
+        return ast.Savepoint(self.name("the name of a savepoint"), at)
+
+    def release(self) -> ast.ReleaseSavepoint:
+        at = self.expect("release").at
+        self.accept("savepoint")
+        return ast.ReleaseSavepoint(self.name("the name of a savepoint"), at)
 
     def _end_of_transaction(self, statement: str) -> None:
         if self.token.key == "prepared":

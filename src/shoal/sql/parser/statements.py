@@ -20,7 +20,7 @@ _POSTGRES_FACETS: Final = frozenset(("verbose", "costs", "settings", "timing", "
 
 # Known, and refused with their name (0A000). Their first word begins no statement of ours.
 _UNSUPPORTED: Final = words(
-    """do call copy prepare execute listen notify savepoint release grant revoke backup audit lock vacuum
+    """do call copy prepare execute listen notify grant revoke backup audit lock vacuum
     analyze checkpoint comment declare fetch move merge cluster reindex refresh import load security
     reassign"""
 )
@@ -144,6 +144,8 @@ _STATEMENTS: Final[dict[str, Callable[[Parser], ast.Statement]]] = {
     "commit": Parser.commit,
     "end": Parser.commit,
     "rollback": Parser.rollback,
+    "savepoint": Parser.savepoint,
+    "release": Parser.release,
     "abort": Parser.rollback,
     "set": Parser.set,
     "show": Parser.show,
