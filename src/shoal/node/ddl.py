@@ -26,6 +26,7 @@ from shoal.errors import ObjectInUse, ShoalError
 from shoal.node.catalog_log import CatalogLog
 from shoal.storage import tables
 from shoal.storage.catalog_db import CatalogDb
+from shoal.storage.dropping import Dropping, put_aside, put_aside_tables
 from shoal.storage.writer import Outcome, Writer, WriteSession, WriteWork
 
 _log: Final = logging.getLogger(__name__)
@@ -53,28 +54,47 @@ class _Migrate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drop:
-    """Removes a physical table that no catalog names."""
+class _Revert:
+    """Takes back what a _Migrate has done, of a change that is to be aborted. Safe to repeat."""
+
+    before: Table | None
+    after: Table
+
+    one_statement = False
+
+    def run(self, session: WriteSession) -> None:
+        tables.revert(session.connection, self.before, self.after, schema=self.after.file)
+
+
+@dataclass(frozen=True, slots=True)
+class _PutAside:
+    """Takes a physical table that no catalog names out of the way, to be cleared little by little."""
 
     file: str
     physical: str
 
     one_statement = False
 
-    def run(self, session: WriteSession) -> None:
-        tables.drop_table(session.connection, self.physical, schema=self.file)
+    def run(self, session: WriteSession) -> str | None:
+        return put_aside(session.connection, self.physical, schema=self.file)
 
 
 @dataclass(frozen=True, slots=True)
-class _ListPhysical:
+class _PutAllAside:
+    """The same of all tables but the known ones. What a stopped instance had put aside is in the answer, too."""
+
+    known: frozenset[tuple[str, str]]  # file, physical name
+
     one_statement = False
 
     def run(self, session: WriteSession) -> list[tuple[str, str]]:
-        return [
-            (file, name)
-            for file in ("main", "unlogged")
-            for name in tables.physical_tables(session.connection, schema=file)
-        ]
+        found: list[tuple[str, str]] = []
+        for file in ("main", "unlogged"):
+            for name in tables.physical_tables(session.connection, schema=file):
+                if (file, name) not in self.known:
+                    put_aside(session.connection, name, schema=file)
+            found += [(file, name) for name in put_aside_tables(session.connection, schema=file)]
+        return found
 
 
 class SchemaChanges:
@@ -126,9 +146,8 @@ class SchemaChanges:
                 _log.warning("the schema change was aborted: %s", error.message)
         await self._make_unlogged()
         known = {(table.file, table.physical) for table in self._log.catalog.schema.tables.values()}
-        for file, name in await self._write(_ListPhysical()):
-            if (file, name) not in known:
-                await self._write(_Drop(file, name))
+        for file, name in await self._write(_PutAllAside(frozenset(known))):
+            Dropping(self._writer, name, schema=file).start()
 
     async def _make_unlogged(self) -> None:
         """Their file was deleted at start: empty ones take their place."""
@@ -139,16 +158,18 @@ class SchemaChanges:
     async def _finish(self, pending: Pending) -> None:
         schema = self._log.catalog.schema
         before = schema.tables_by_id.get(pending.table_id)
+        becomes = after(schema, pending.change, pending.version)
+        table = becomes or before
+        assert table is not None, pending
         try:
-            becomes = after(schema, pending.change, pending.version)
-            table = becomes or before
-            assert table is not None, pending
             if becomes is not None and table.is_sharded:
                 await self._write(_Migrate(before, becomes))
             elif becomes is not None:
                 await self._check_global(before, becomes)
             await self._log.propose(DdlCommit(pending.version))
         except ShoalError as error:
+            if becomes is not None and becomes.is_sharded:
+                await self._write(_Revert(before, becomes))
             await self._log.propose(DdlAbort(pending.version, error.sqlstate, error.message))
             raise
         if (
@@ -173,7 +194,9 @@ class SchemaChanges:
 
     async def _drop(self, table: Table) -> None:
         try:
-            await self._write(_Drop(table.file, table.physical))
+            name = await self._write(_PutAside(table.file, table.physical))
+            if name is not None:
+                Dropping(self._writer, name, schema=table.file).start()
         except ShoalError as error:
             # It stays as garbage until the next start, which drops what nothing names.
             _log.warning("dropping %s failed: %s", table.physical, error.message)

@@ -113,6 +113,24 @@ def migrate(
         create_index(connection, after, index, schema=where)
 
 
+def revert(connection: apsw.Connection, before: Table | None, after: Table, *, schema: str) -> None:
+    """Takes back what migrate() did, or did in part: nothing that only `after` has is left."""
+    if before is None or before.physical != after.physical:
+        drop_table(connection, after.physical, schema=schema)
+        return
+    kept = {before.physical_index(index) for index in before.indexes}
+    for index in after.indexes:
+        if after.physical_index(index) not in kept:
+            drop_index(connection, after.physical_index(index), schema=schema)
+    numbers = set(before.by_number)
+    existing = set(column_names(connection, after.physical, schema=schema))
+    for column in after.columns:
+        if column.number not in numbers and column.physical in existing:
+            connection.execute(f"ALTER TABLE {schema}.{after.physical} DROP COLUMN {column.physical}")
+    for index in before.indexes:  # of a DROP INDEX that went no further
+        create_index(connection, before, index, schema=schema)
+
+
 def refuse_missing_values(connection: apsw.Connection, before: Table, after: Table, *, schema: str) -> None:
     """A NOT NULL column has no value for the rows that exist, so it needs an empty table."""
     added = [c for c in after.columns if c.number not in before.by_number and not c.nullable]

@@ -213,3 +213,29 @@ def test_a_large_table_is_dropped_in_slices(opened: Storage, key: tuple[int, ...
     assert finished.wait(30)
     assert do(opened, put_aside_tables, schema="main") == []
     assert opened.writer.last_lsn == logged, "what is cleared away is nobody's change"
+
+
+def test_an_aborted_change_leaves_nothing(opened: Storage) -> None:
+    before = table(1, indexes=(index(1, 2), index(2, 3)))
+    create(opened, before)
+    opened.execute("INSERT INTO t1030_7 VALUES (1, 1, 'a', NULL, NULL, NULL)")
+    after = replace(
+        before,
+        version=9,
+        columns=(*before.columns, Column(6, "colour", TEXT, nullable=True)),
+        indexes=(index(2, 3), index(3, -6)),
+    )
+    names = "SELECT name FROM main.sqlite_schema WHERE name GLOB 't*' ORDER BY name"
+    was = opened.rows(names)
+    columns = do(opened, tables.column_names, "t1030_7", schema="main")
+    # Done as a whole, in part, or not at all: what is taken back is the same.
+    for done in (after, replace(after, indexes=before.indexes), before):
+        do(opened, tables.migrate, before, done)
+        do(opened, tables.revert, before, after, schema="main")
+        assert opened.rows(names) == was
+        assert do(opened, tables.column_names, "t1030_7", schema="main") == columns
+    truncated = replace(before, version=12, generation=12)
+    do(opened, tables.migrate, before, truncated)
+    do(opened, tables.revert, before, truncated, schema="main")
+    assert opened.rows(names) == was
+    assert opened.rows("SELECT c1, c2 FROM t1030_7") == [(1, "a")]
