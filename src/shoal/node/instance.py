@@ -211,9 +211,10 @@ class Node:
         return [str(row[3]) for row in rows]
 
     async def close(self) -> None:
+        # The last one to close a file copies its write-ahead log back, and readers can't.
         await self.loop.run_in_executor(None, self.readers.stop)
-        await self.loop.run_in_executor(None, self.writer.stop)
         self.point_reader.close()
+        await self.loop.run_in_executor(None, self.writer.stop)
         await self.log.close()
 
 

@@ -54,8 +54,11 @@ class CatalogDb:
         self._connection = connection
         self._term = term
         self._captured: list[RowChange] = []
-        self.catalog = self._load()
-        self.last_index = self._state("applied")
+        try:
+            self.catalog = self._load()
+            self.last_index = self._state("applied")
+        except apsw.Error as error:
+            raise translate(error, files="catalog.db") from error
 
     # --- start -----------------------------------------------------------------------------------
 
@@ -69,9 +72,7 @@ class CatalogDb:
 
     def rows(self, table: Table) -> list[Row]:
         columns = ", ".join(column.physical for column in table.columns)
-        return cast(
-            "list[Row]", self._connection.execute(f"SELECT {columns} FROM {table.physical}").fetchall()
-        )
+        return self.read(f"SELECT {columns} FROM {table.physical}")
 
     def _state(self, key: str) -> int:
         found = self._connection.execute("SELECT value FROM _raft_state WHERE key = ?", (key,)).get
@@ -121,9 +122,7 @@ class CatalogDb:
             # Not INSERT OR REPLACE: a clash in another unique index must not delete its row.
             marks = ", ".join("?" * len(change.row))
             columns = ", ".join(column.physical for column in table.columns)
-            self._connection.execute(
-                f"INSERT INTO {table.physical} ({columns}) VALUES ({marks})", change.row
-            )
+            self._connection.execute(f"INSERT INTO {table.physical} ({columns}) VALUES ({marks})", change.row)
 
     def _changed_auth(self, entry: ChangeAuth) -> RowChange:
         for row in self.rows(PICO_USER):
