@@ -302,7 +302,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         key="cache_bytes",
         default="64MiB",
         parse=_bytes(1 << 20, 1 << 40),
-        help="The page cache of each connection to SQLite: the writer has one, each reader thread too.",
+        help="The page cache of the writer, and of reads by key; other reads have an eighth of it each.",
     ),
     Option(
         key="log_level",
