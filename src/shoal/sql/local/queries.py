@@ -200,7 +200,12 @@ def condition(where: plan.Expr | None, draft: Draft, *, guarded: bool) -> str | 
 
 def _group_key(expr: plan.Expr, draft: Draft) -> str:
     # A number would mean a position.
-    return "NULL" if isinstance(expr, plan.Const) else expressions.expression(expr, draft)
+    return "NULL" if isinstance(expr, plan.Const) else _no_number(expr, expressions.expression(expr, draft))
+
+
+def _no_number(expr: plan.Expr, text: str) -> str:
+    """SQLite's parser makes `x AND FALSE` the number 0, which would be a position then."""
+    return f"coalesce({text}, NULL)" if isinstance(expr, plan.Op) and expr.op in ("and", "or") else text
 
 
 def _has_aggregate(block: plan.Block) -> bool:
@@ -214,7 +219,7 @@ def _block_key(expr: plan.Expr, block: plan.Block, draft: Draft) -> str:
     def its_output(at: plan.Expr) -> plan.Expr:
         return block.outputs[at.ordinal].expr if isinstance(at, plan.OutputRef) else at
 
-    return expressions.expression(rewritten(expr, its_output), draft)
+    return _no_number(expr, expressions.expression(rewritten(expr, its_output), draft))
 
 
 # --- the order that nobody asked for -------------------------------------------------------------
