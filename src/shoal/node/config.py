@@ -278,7 +278,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         key="admin_password",
         default=None,
         parse=_secret,
-        help="The password of admin, set by the first start. Better given as SHOAL_ADMIN_PASSWORD.",
+        help="The password of admin, set by the first start. Has no flag: arguments are seen by all.",
     ),
     Option(
         key="max_connections",
@@ -311,6 +311,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         help="What goes to the log (stderr).",
     ),
 )
+
+_SECRET: Final = "admin_password"
 
 _BY_KEY: Final[Mapping[str, Option]] = {option.key: option for option in OPTIONS}
 
@@ -357,11 +359,13 @@ def load(
         *_from_flags(flags or {}),
         *_from_assignments(assignments, problems),
     ):
-        if key in _BY_KEY:
+        if key == _SECRET and source.startswith("-"):
+            problems.append(f"{source}: process arguments are seen by all: use {_BY_KEY[key].variable} or a file")
+        elif key in _BY_KEY:
             try:
                 chosen[key] = (source, _BY_KEY[key].parse(value))
             except ValueError as expected:
-                shown = "" if key == "admin_password" else f" is {value!r}, but"
+                shown = "" if key == _SECRET else f" is {value!r}, but"
                 problems.append(f"{source}: {key}{shown} must be {expected}")
         elif key in NOT_YET:
             if value not in (None, "", [], {}):
@@ -382,7 +386,8 @@ def default_yaml() -> str:
     parts = ["# The configuration of an instance of Shoal: shoal run --config FILE\n"]
     for opt in OPTIONS:
         line = yaml.safe_dump({opt.key: opt.default}, default_flow_style=False)
-        parts.append(f"# {opt.help}\n# Also: {opt.flag}, {opt.variable}\n{line}")
+        also = opt.variable if opt.key == _SECRET else f"{opt.flag}, {opt.variable}"
+        parts.append(f"# {opt.help}\n# Also: {also}\n{line}")
     return "\n".join(parts)
 
 

@@ -201,3 +201,10 @@ def test_every_option_does_something() -> None:
     )
     for opt in OPTIONS:
         assert f"config.{opt.key}" in text, opt.key
+
+
+def test_a_secret_is_no_process_argument() -> None:
+    said = refused(assignments=["admin_password=hunter2"])
+    assert "SHOAL_ADMIN_PASSWORD" in said
+    assert "hunter2" not in said
+    assert load(environment={"SHOAL_ADMIN_PASSWORD": "hunter2"}).admin_password == "hunter2"
