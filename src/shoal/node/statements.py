@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from shoal.catalog.schema import Schema, Table
@@ -30,6 +30,7 @@ from shoal.pgwire.messages import (
 from shoal.pgwire.rows import RowEncoder, RowsEncoder, row_encoder, rows_encoder
 from shoal.sql import ast
 from shoal.sql.bind import bind
+from shoal.sql.introspection import known_question
 from shoal.sql.local import compile_program
 from shoal.sql.normalise import normalise
 from shoal.sql.parser import Parsed, parse_one, parse_script
@@ -258,7 +259,14 @@ class Statements:
         if found is not None and self._is_current(found):
             return found
         with _hinting(text):
-            prepared = self._bind(text, parse_one(text), oids, settings)
+            try:
+                statement = parse_one(text)
+            except ShoalError:
+                known = known_question(text)
+                if known is None:
+                    raise
+                statement, oids = parse_one(known.text), known.parameter_oids
+            prepared = self._bind(text, statement, oids, settings)
         if len(text) <= CACHED_TEXT_MAX and not prepared.is_private:
             self._by_text.put(key, prepared)
         return prepared
@@ -302,7 +310,14 @@ class Statements:
 
     def script(self, text: str) -> tuple[Parsed, ...]:
         with _hinting(text):
-            return parse_script(text)
+            try:
+                return parse_script(text)
+            except ShoalError:
+                known = known_question(text)
+                if known is None:
+                    raise
+                # Its literals are not those of the text at hand, so no other text shares its plan.
+                return tuple(replace(parsed, literals_in_tree=False) for parsed in parse_script(known.text))
 
     def prepare_simple(self, parsed: Parsed, text: str, alone: bool, settings: SessionSettings) -> Prepared:
         """One statement of a simple query's text."""

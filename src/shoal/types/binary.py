@@ -25,6 +25,7 @@ _INT64_MAX: Final = 2**63 - 1
 _unpack_int2: Final = struct.Struct(">h").unpack
 _unpack_int4: Final = struct.Struct(">i").unpack
 _unpack_int8: Final = struct.Struct(">q").unpack
+_unpack_uint4: Final = struct.Struct(">I").unpack
 _unpack_float4: Final = struct.Struct(">f").unpack
 _unpack_float8: Final = struct.Struct(">d").unpack
 _pack_int8: Final = struct.Struct(">q").pack
@@ -202,6 +203,7 @@ _DECODERS: Final[dict[int, BinaryDecoder]] = {
     20: _number_decoder(_unpack_int8, "int8"),
     21: _number_decoder(_unpack_int2, "int2"),
     23: _number_decoder(_unpack_int4, "int4"),
+    26: _number_decoder(_unpack_uint4, "oid"),
     700: _double_decoder(_unpack_float4, "float4"),
     701: _double_decoder(_unpack_float8, "float8"),
     1700: _numeric,
@@ -224,6 +226,7 @@ ELEMENT_OIDS: Final[Mapping[int, int]] = {
     1016: 20,
     1005: 21,
     1007: 23,
+    1028: 26,
     1021: 700,
     1022: 701,
     1231: 1700,

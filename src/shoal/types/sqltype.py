@@ -302,6 +302,7 @@ _BY_OID: Final[Mapping[int, SqlType]] = {
     20: INT,  # int8
     21: INT,  # int2
     23: INT,  # int4
+    26: INT,  # oid
     700: DOUBLE,  # float4
     701: DOUBLE,  # float8
     1700: DECIMAL,
@@ -320,6 +321,7 @@ _BY_OID: Final[Mapping[int, SqlType]] = {
     1016: array_of(INT),
     1005: array_of(INT),
     1007: array_of(INT),
+    1028: array_of(INT),  # oid[]
     1021: array_of(DOUBLE),
     1022: array_of(DOUBLE),
     1231: array_of(DECIMAL),
