@@ -63,6 +63,7 @@ class Executing:
         self.pending: deque[_PendingWrite] = deque()
         self._reading: Portal | None = None
         self._max_rows = 0
+        self._last = False
         self._work: ProgramWork | ManyWork | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._resume_on_drain: Callable[[], None] | None = None
@@ -96,7 +97,9 @@ class Executing:
         if self._reading is not None:
             self._reading.close()
 
-    def execute(self, portal: Portal, max_rows: int, describe: bool = False) -> None:
+    def execute(self, portal: Portal, max_rows: int, describe: bool = False, last: bool = False) -> None:
+        """last: the portal is gone after it, whatever max_rows leaves."""
+        self._last = last
         session = self._session
         prepared = portal.prepared
         if portal.done or portal.cursor is not None or portal.rows is not None:
@@ -206,7 +209,7 @@ class Executing:
         portal = self._reading
         assert portal is not None and portal.cursor is not None
         left = self._max_rows - portal.count if self._max_rows else 0
-        portal.cursor.fetch(_BATCH_BYTES, left, portal.shape.encode_rows, self._on_batch)
+        portal.cursor.fetch(_BATCH_BYTES, left, portal.shape.encode_rows, self._on_batch, last=self._last)
 
     def _on_batch(self, batch: Batch) -> None:
         session = self._session

@@ -35,7 +35,7 @@ from shoal.node.block import Block
 from shoal.node.executing import Executing
 from shoal.node.portals import Portal
 from shoal.node.settings import SessionSettings
-from shoal.node.statements import LONG_TEXT, Prepared
+from shoal.node.statements import LONG_TEXT, Prepared, ResultShape
 from shoal.node.users import User
 from shoal.pgwire.codec import Frames, encode_all
 from shoal.pgwire.messages import (
@@ -75,6 +75,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 # How a request for a point read ends, with the unnamed portal.
+_SYNC: Final = encode_all(Sync())
 _EXECUTE_SYNC: Final = encode_all(Execute("", 0), Sync())
 _DESCRIBE_EXECUTE_SYNC: Final = encode_all(Describe("portal", ""), Execute("", 0), Sync())
 
@@ -466,11 +467,12 @@ class Session:
                     for decode, value in zip(decoders, raw, strict=True)
                 ]
             )
-        name = bind.portal
+        name, formats = bind.portal, bind.result_formats
+        shape = prepared.shape(formats)  # before any other message is taken: it may fail
         if not name and not self._executing.pending:
             described = self._frames.take_exactly(_DESCRIBE_EXECUTE_SYNC)
             if described or self._frames.take_exactly(_EXECUTE_SYNC):
-                self._execute_at_once(prepared, values, bind.result_formats, described)
+                self._execute_at_once(prepared, values, formats, shape, described)
                 return
         existing = self.portals.get(name)
         if existing is not None:
@@ -479,15 +481,18 @@ class Session:
             existing.close()
         else:
             self.node.limits.open_portal()
-        formats = bind.result_formats
-        self.portals[name] = Portal(name, prepared, values, None, formats, prepared.shape(formats))
+        self.portals[name] = Portal(name, prepared, values, None, formats, shape)
         self.out.append(BIND_COMPLETE)
 
     def _execute_at_once(
-        self, prepared: Prepared, values: Sequence[Stored], formats: tuple[int, ...], described: bool
+        self,
+        prepared: Prepared,
+        values: Sequence[Stored],
+        formats: tuple[int, ...],
+        shape: ResultShape,
+        described: bool,
     ) -> None:
         """Bind, Describe, Execute and Sync in one step: what most clients send for most of their statements."""
-        shape = prepared.shape(formats)
         self._drop_portal("")
         self.out.append(BIND_COMPLETE)
         if described:
@@ -501,6 +506,12 @@ class Session:
                 self._executing.execute(Portal("", prepared, values, None, formats, shape), 0)
         except ShoalError as error:
             self.fail(error)
+        except Exception as error:
+            self._fail_by_bug(error)
+        self._sync_behind()
+
+    def _sync_behind(self) -> None:
+        """The Sync that was taken together with what came before it."""
         if self._busy or self._executing.pending:
             self._hold(Sync.kind, b"")
         else:
@@ -524,7 +535,18 @@ class Session:
         if self._executing.pending and not self._executing.can_chain(portal):
             self._hold(Execute.kind, payload)
             return
-        self._executing.execute(portal, max(execute.max_rows, 0))
+        max_rows = max(execute.max_rows, 0)
+        # What asks for one row of whatever there may be: the Sync right behind drops what is left.
+        if not max_rows or self.block.status != "I" or not self._frames.take_exactly(_SYNC):
+            self._executing.execute(portal, max_rows)
+            return
+        try:
+            self._executing.execute(portal, max_rows, last=True)
+        except ShoalError as error:
+            self.fail(error)
+        except Exception as error:
+            self._fail_by_bug(error)
+        self._sync_behind()
 
     def _on_close(self, payload: bytes) -> None:
         close = Close.decode(payload)

@@ -149,13 +149,17 @@ class ReadCursor:
         max_rows: int,
         encode: Encode | None,
         done: Callable[[Batch], None],
+        *,
+        last: bool = False,
     ) -> None:
         """Asks for the next batch: at least one row where there is one, then until one of the bounds is
-        reached (max_rows exactly, 0 is no bound; max_bytes is passed by a piece at most)."""
+        reached (max_rows exactly, 0 is no bound; max_bytes is passed by a piece at most).
+
+        `last`: nobody will ask for what is behind max_rows, so the connection is given back at once."""
         with self._lock:
             assert self._phase is _Phase.IDLE, self._phase
             self._phase = _Phase.BUSY
-        self._pool._submit(_Fetch(self, max_bytes, max_rows, encode, done))
+        self._pool._submit(_Fetch(self, max_bytes, max_rows, encode, done, last))
 
     def cancel(self, error: ShoalError | None = None) -> None:
         """From any thread, at any time: the batch in progress, or the next one, ends with this error."""
@@ -204,7 +208,7 @@ class ReadCursor:
         except Exception as error:
             _log.exception("reading failed by a bug")
             batch.error = InternalError(f"internal error: {error}")
-        return self._end(batch, first)
+        return self._end(batch, first, job)
 
     def _begin(self) -> _Connection:
         connection = self._connection or self._pool._take()
@@ -249,8 +253,9 @@ class ReadCursor:
         self._row_count += batch.row_count
         batch.data = parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _end(self, batch: Batch, first: bool) -> Batch | None:
-        over = batch.finished or batch.error is not None
+    def _end(self, batch: Batch, first: bool, job: _Fetch) -> Batch | None:
+        enough = job.last and job.max_rows == batch.row_count > 0
+        over = batch.finished or batch.error is not None or enough
         if not over and first and not self._pool._suspend():
             batch.error = TooManyConnections(
                 f"too many queries are read in part (the limit is {self._pool.suspended_max})",
@@ -284,6 +289,7 @@ class _Fetch:
     max_rows: int
     encode: Encode | None
     done: Callable[[Batch], None]
+    last: bool
 
 
 class ReaderPool:
