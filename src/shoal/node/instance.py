@@ -1,6 +1,7 @@
 """An instance: its files, its threads, its listeners, from start to stop.
 
-Here: Node, what sessions share; serve(), the life of an instance in order; run(), with a loop of its own.
+Here: Node, what sessions share; opened(), a node on its directory; serve(), the life of an instance in order;
+run(), with a loop of its own.
 Not here: what each part does (storage/, catalog_log.py, pg_server.py, http.py).
 
 The order of starting: the directory is ours, the files are sound, the catalog is read, what a crash
@@ -20,7 +21,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -107,9 +108,11 @@ class Node:
         settings: Settings,
         guard: Guard,
         db: CatalogDb,
+        identity: Identity,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.config = config
+        self.identity = identity
         self.loop = loop
         self.metrics = Metrics()
         self.stopping = asyncio.Event()
@@ -140,6 +143,10 @@ class Node:
                 f"Shoal {__version__} (PostgreSQL 15.0 compatible) on Python {sys.version.split()[0]}"
             ),
             SessionFact.RAFT_LEADER_ID: bootstrap.RAFT_ID,
+            SessionFact.INSTANCE_UUID: identity.instance_uuid,
+            SessionFact.RAFT_LEADER_UUID: uuid.UUID(identity.instance_uuid).bytes,
+            SessionFact.INSTANCE_DIR: str(config.instance_dir),
+            SessionFact.CONFIG_FILE_PATH: None,
         }
 
     @property
@@ -156,12 +163,6 @@ class Node:
         if self.fault is None:
             self.fault = fault
         self.stopping.set()
-
-    def know(self, identity: Identity) -> None:
-        self.facts[SessionFact.INSTANCE_UUID] = identity.instance_uuid
-        self.facts[SessionFact.RAFT_LEADER_UUID] = uuid.UUID(identity.instance_uuid).bytes
-        self.facts[SessionFact.INSTANCE_DIR] = str(self.config.instance_dir)
-        self.facts[SessionFact.CONFIG_FILE_PATH] = None
 
     def _naming(self, table_id: int) -> Table | None:
         return self.log.catalog.schema.tables_by_id.get(TableId(table_id))
@@ -221,66 +222,72 @@ class Node:
 # --- the life of an instance ---------------------------------------------------------------------
 
 
+@contextlib.asynccontextmanager
+async def opened(directory: InstanceDirectory, config: Config, addresses: Addresses) -> AsyncIterator[Node]:
+    """The node of a directory that is ours, ready for sessions; nobody listens yet. Closed at the end."""
+    guard = Guard()
+    settings = Settings(
+        wal_mode=WalMode(config.wal_mode),
+        functions=_functions(guard),
+        writer_cache_bytes=config.cache_bytes,
+        reader_cache_bytes=config.cache_bytes,
+    )
+    directory.prepare_files(settings)
+    # Whatever wal_mode says of rows: the catalog is small, and always synced.
+    synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(Guard()))
+    db = CatalogDb(open_catalog(directory.files, synced))
+    identity = bootstrap.read_identity(db)
+    if identity is None:
+        salt = secrets.token_bytes(SALT_BYTES)
+        db.append(bootstrap.first_entry(config, addresses, _now(), salt), _now())
+        identity = bootstrap.read_identity(db)
+        assert identity is not None
+    else:
+        bootstrap.check_identity(db, identity, config)
+    node = Node(config, directory.files, settings, guard, db, identity, asyncio.get_running_loop())
+    try:
+        await node.schema_changes.recover()
+        entry, identity = bootstrap.online_entry(identity, addresses, _now())
+        await node.log.propose(entry)
+        yield node
+    finally:
+        if node.fault is None:
+            with contextlib.suppress(ShoalError, Fault):
+                await node.log.propose(bootstrap.offline_entry(identity, _now()))
+        await node.close()
+
+
 async def serve(config: Config, ready: Callable[[Running], None]) -> None:
     """Until SIGTERM, SIGINT or a Fault. Raises what keeps it from starting, and the Fault."""
     loop = asyncio.get_running_loop()
     started = time.monotonic()
-    directory = InstanceDirectory.claim(config.instance_dir)
-    with contextlib.ExitStack() as cleanup:
-        cleanup.callback(directory.release)
-        guard = Guard()
-        settings = Settings(
-            wal_mode=WalMode(config.wal_mode),
-            functions=_functions(guard),
-            writer_cache_bytes=config.cache_bytes,
-            reader_cache_bytes=config.cache_bytes,
-        )
-        directory.prepare_files(settings)
+    with InstanceDirectory.claim(config.instance_dir) as directory:
         listeners = _bind(config)
-        # Whatever wal_mode says of rows: the catalog is small, and always synced.
-        synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(Guard()))
-        db = CatalogDb(open_catalog(directory.files, synced))
-        identity = bootstrap.read_identity(db)
-        if identity is None:
-            salt = secrets.token_bytes(SALT_BYTES)
-            db.append(bootstrap.first_entry(config, listeners.addresses, _now(), salt), _now())
-            identity = bootstrap.read_identity(db)
-            assert identity is not None
-        else:
-            bootstrap.check_identity(db, identity, config)
-        node = Node(config, directory.files, settings, guard, db, loop)
-        state = "starting"
-        http = HttpServer(
-            listeners.http,
-            lambda: Health(
-                state="failed" if node.fault is not None else state,
-                instance=config.instance_name,
-                uptime_seconds=time.monotonic() - started,
-            ),
-            node.metrics,
-        )
-        server = PgServer(node)
-        try:
-            node.know(identity)
-            await node.schema_changes.recover()
-            entry, identity = bootstrap.online_entry(identity, listeners.addresses, _now())
-            await node.log.propose(entry)
-            await http.start()
-            await server.listen(listeners.pg)
-            await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
-            for signum in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(signum, node.stopping.set)
-            state = "running"
-            ready(_running(config, identity, listeners.addresses))
-            await node.stopping.wait()
-            state = "stopping"
-        finally:
-            await server.stop()
-            await http.stop()
-            if node.fault is None:
-                with contextlib.suppress(ShoalError, Fault):
-                    await node.log.propose(bootstrap.offline_entry(identity, _now()))
-            await node.close()
+        async with opened(directory, config, listeners.addresses) as node:
+            state = "starting"
+            http = HttpServer(
+                listeners.http,
+                lambda: Health(
+                    state="failed" if node.fault is not None else state,
+                    instance=config.instance_name,
+                    uptime_seconds=time.monotonic() - started,
+                ),
+                node.metrics,
+            )
+            server = PgServer(node)
+            try:
+                await http.start()
+                await server.listen(listeners.pg)
+                await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
+                for signum in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(signum, node.stopping.set)
+                state = "running"
+                ready(_running(config, node, listeners.addresses))
+                await node.stopping.wait()
+                state = "stopping"
+            finally:
+                await server.stop()
+                await http.stop()
         if node.fault is not None:
             raise node.fault
 
@@ -319,10 +326,10 @@ def _said(advertised: Address | None, bound: Address) -> str:
     return str(advertised or bound)
 
 
-def _running(config: Config, identity: Identity, addresses: Addresses) -> Running:
+def _running(config: Config, node: Node, addresses: Addresses) -> Running:
     return Running(
         name=config.instance_name,
-        uuid=identity.instance_uuid,
+        uuid=node.identity.instance_uuid,
         pid=os.getpid(),
         pg=addresses.pg,
         rpc=addresses.rpc,
