@@ -102,6 +102,10 @@ def bindings(program: Program) -> FillIn:
             return lambda params, literals, facts: params
         return lambda params, literals, facts: params[:count]
 
+    if not count and len(others) == 1:
+        (only,) = others
+        return lambda params, literals, facts: (only(literals, facts),)
+
     def fill_in(params: Sequence[Stored], literals: Sequence[str] | None, facts: Facts) -> Sequence[Stored]:
         # `params` are all there are: with other binds behind them, each has its place.
         return [*params, *[value(literals, facts) for value in others]]

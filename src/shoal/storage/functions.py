@@ -343,15 +343,24 @@ def _json_path(document: str | None, *path: str | None) -> str | None:
 # --- buckets -------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=10_000)
-def _bucket_function(code: str) -> Callable[..., int]:
-    count, *types = code.split(" ")
-    return bucket_function([type_of_code(t) for t in types], int(count))
+class _BucketFunctions(dict[str, Callable[..., int]]):
+    """Code → function, made when it is first asked for. A code is one word per part: "3000 int text"."""
+
+    def __missing__(self, code: str) -> Callable[..., int]:
+        count, *types = code.split(" ")
+        function = self[code] = bucket_function([type_of_code(t) for t in types], int(count))
+        return function
 
 
-def _bucket(code: str, *key: Stored) -> int:
-    """The bucket of a sharding key; `code` is the number of buckets and the key's types: "3000 int text"."""
-    return _bucket_function(code)(*key)
+_bucket_functions: Final = _BucketFunctions()
+
+
+def _bucket(code: str, value: Stored) -> int:
+    return _bucket_functions[code](value)
+
+
+def _bucket_of_several(code: str, *key: Stored) -> int:
+    return _bucket_functions[code](*key)
 
 
 def _greatest(*values: Any) -> Stored:
@@ -436,7 +445,7 @@ FUNCTIONS: Final[Mapping[str, tuple[tuple[int, Function], ...]]] = {
     "shoal_json_item": ((2, _strict2(lambda document, key: json.extract(document, (key,)))),),
     "shoal_json_extract_path": ((-1, _json_path),),
     # where rows live
-    "shoal_bucket": ((-1, _bucket),),
+    "shoal_bucket": ((2, _bucket), (-1, _bucket_of_several)),
     **_plain_casts(),
     **OF_AGGREGATES,
 }
