@@ -17,6 +17,8 @@ class ShoalError(Exception):
     """An answer to a client. The connection goes on, unless the SQLSTATE's class is 08 or FATAL."""
 
     sqlstate: ClassVar[str] = "XX000"
+    # The function of PostgreSQL that raises it, where drivers recognise an error by that.
+    routine: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -90,6 +92,16 @@ class FeatureNotSupported(ShoalError):
     """Understood, and refused. Never accepted and ignored."""
 
     sqlstate = "0A000"
+
+
+class StalePlan(FeatureNotSupported):
+    """A prepared statement would give other columns than those that it was described with. Drivers prepare it
+    anew when they recognise this: pgJDBC and asyncpg by the routine, pgx by the text."""
+
+    routine = "RevalidateCachedQuery"
+
+    def __init__(self) -> None:
+        super().__init__("cached plan must not change result type")
 
 
 # Class 22: values
@@ -206,9 +218,7 @@ class InFailedTransaction(ShoalError):
     sqlstate = "25P02"
 
     def __init__(self) -> None:
-        super().__init__(
-            "current transaction is aborted, commands ignored until end of transaction block"
-        )
+        super().__init__("current transaction is aborted, commands ignored until end of transaction block")
 
 
 class OutcomeUnknown(ShoalError):

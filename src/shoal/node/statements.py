@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from shoal.catalog.schema import Schema, Table
-from shoal.errors import FeatureNotSupported, ShoalError
+from shoal.errors import ShoalError, StalePlan
 from shoal.node.settings import SessionSettings
 from shoal.pgwire.messages import (
     BINARY_FORMAT,
@@ -260,13 +260,12 @@ class Statements:
             return found
         with _hinting(text):
             try:
-                statement = parse_one(text)
+                prepared = self._bind(text, parse_one(text), oids, settings)
             except ShoalError:
                 known = known_question(text)
                 if known is None:
                     raise
-                statement, oids = parse_one(known.text), known.parameter_oids
-            prepared = self._bind(text, statement, oids, settings)
+                prepared = self._bind(text, parse_one(known.text), known.parameter_oids, settings)
         if len(text) <= CACHED_TEXT_MAX and not prepared.is_private:
             self._by_text.put(key, prepared)
         return prepared
@@ -339,7 +338,7 @@ class Statements:
             return prepared
         again = self._bind(prepared.text, prepared.statement, prepared.parameter_oids, settings)
         if again.types != prepared.types or again.names != prepared.names:
-            raise FeatureNotSupported("cached plan must not change result type")
+            raise StalePlan
         return again
 
     def _is_current(self, prepared: Prepared) -> bool:

@@ -33,6 +33,8 @@ def known_question(text: str) -> KnownQuestion | None:
     """None: it is none of those that we know."""
     if text.startswith("WITH RECURSIVE typeinfo_tree("):
         return _TYPES_OF_ASYNCPG
+    if " ".join(text[:200].split()) == _JIT_OFF:
+        return _JIT_IS_OFF
     found = _GDESC.fullmatch(text)
     return _described(found) if found is not None else None
 
@@ -49,6 +51,10 @@ _TYPES_OF_ASYNCPG: Final = KnownQuestion(
     """,
     (_OID_ARRAY,),
 )
+
+# It asks so without just-in-time compilation, which would take longer than the question. We have none.
+_JIT_OFF: Final = "SELECT current_setting('jit') AS cur, set_config('jit', 'off', false) AS new"
+_JIT_IS_OFF: Final = KnownQuestion("SELECT 'off' AS cur, 'off' AS new", ())
 
 # What psql's \gdesc sends; the two headings are in the user's language.
 _GDESC: Final = re.compile(

@@ -241,6 +241,7 @@ class _Report(Message, frozen=True, gc=False, repr_omit_defaults=True):
     detail: str | None = None
     hint: str | None = None
     position: int | None = None  # 1-based, in characters of the statement's text
+    routine: str | None = None  # where PostgreSQL raises it: some drivers know an error by this alone
 
     @classmethod
     def decode(cls, payload: bytes) -> Self:
@@ -261,6 +262,7 @@ class _Report(Message, frozen=True, gc=False, repr_omit_defaults=True):
             detail=texts.get("D"),
             hint=texts.get("H"),
             position=None if position is None else int(position),
+            routine=texts.get("R"),
         )
 
     def payload(self) -> bytes:
@@ -277,6 +279,8 @@ class _Report(Message, frozen=True, gc=False, repr_omit_defaults=True):
             pieces.append(b"H" + _quoted(self.hint))
         if self.position is not None:
             pieces.append(b"P%d\0" % self.position)
+        if self.routine is not None:
+            pieces.append(b"R" + string(self.routine))
         pieces.append(b"\0")
         return b"".join(pieces)
 
@@ -299,6 +303,7 @@ class ErrorResponse(_Report, frozen=True, gc=False):
             detail=error.detail,
             hint=error.hint,
             position=error.position,
+            routine=error.routine,
         )
 
 
