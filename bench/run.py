@@ -97,6 +97,11 @@ def main() -> None:
     except Unavailable as reason:
         console.print(f"skipped: {reason}")
         return
+    load_average = os.getloadavg()[0]
+    if load_average > 1:
+        # PostgreSQL has a process per client, so a scheduler that is short of cores gives it more than us.
+        console.print(f"this machine is busy (load average {load_average:.1f}): don't trust what follows")
+    before = machine()
     shoal = Instance()
     try:
         shoal.start()
@@ -112,7 +117,7 @@ def main() -> None:
         console.print(as_table(results))
         report = {
             "date": arguments.date,
-            "machine": machine(),
+            "machine": before,
             "versions": {
                 "postgresql": postgres.version,
                 "python": platform.python_version(),
@@ -283,6 +288,7 @@ def machine() -> dict[str, object]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "kernel": platform.release(),
+        "load_average": round(os.getloadavg()[0], 2),
         "fsync_us": round(_fsync_us()),
     }
 
