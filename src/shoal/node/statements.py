@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from shoal.catalog.schema import Schema, Table
@@ -309,19 +309,19 @@ class Statements:
 
     def script(self, text: str) -> tuple[Parsed, ...]:
         with _hinting(text):
-            try:
-                return parse_script(text)
-            except ShoalError:
-                known = known_question(text)
-                if known is None:
-                    raise
-                # Its literals are not those of the text at hand, so no other text shares its plan.
-                return tuple(replace(parsed, literals_in_tree=False) for parsed in parse_script(known.text))
+            return parse_script(text)
 
     def prepare_simple(self, parsed: Parsed, text: str, alone: bool, settings: SessionSettings) -> Prepared:
         """One statement of a simple query's text."""
         with _hinting(text):
-            prepared = self._bind(text[parsed.start : parsed.end], parsed.statement, (), settings, parsed)
+            try:
+                prepared = self._bind(text[parsed.start : parsed.end], parsed.statement, (), settings, parsed)
+            except ShoalError:
+                known = known_question(text)
+                if known is None:
+                    raise
+                # Its literals are not those of the text at hand, so no other text may share its plan.
+                return self._bind(known.text, parse_one(known.text), known.parameter_oids, settings)
         program = prepared.program
         shared = alone and parsed.literals_in_tree and program is not None and program.templatable
         if shared and len(text) <= CACHED_TEXT_MAX:
