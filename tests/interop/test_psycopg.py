@@ -138,10 +138,36 @@ def test_transaction_contexts(instance: Instance, table: MakeTable, caplog: pyte
         assert "the writes of this transaction block stand" in caplog.text
         assert conn.info.transaction_status == TransactionStatus.IDLE
 
-        with pytest.raises(errors.FeatureNotSupported, match="SAVEPOINT"):
-            with conn.transaction(), conn.transaction():
-                pass
         assert conn.execute(sql(f"SELECT id FROM {name} ORDER BY id")).fetchall() == [(1,), (2,)]
+
+
+def test_transactions_in_transactions(
+    instance: Instance, table: MakeTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Savepoints: one that nothing was written after can be gone back to."""
+    name = table("id INT PRIMARY KEY")
+    insert = f"INSERT INTO {name} VALUES (%s)"
+    with instance.connect() as conn:
+        with conn.transaction():
+            conn.execute(insert, (1,))
+            with conn.transaction():
+                conn.execute(insert, (2,))
+            with pytest.raises(errors.UniqueViolation), conn.transaction():
+                conn.execute(insert, (2,))
+            assert conn.info.transaction_status == TransactionStatus.INTRANS
+            conn.execute(insert, (3,))
+        assert conn.info.transaction_status == TransactionStatus.IDLE
+        assert not caplog.text
+
+        # Where something was, the block stays failed, and COMMIT says what it can't do.
+        with pytest.raises(errors.FeatureNotSupported, match="stand"), conn.transaction():
+            with pytest.raises(errors.UniqueViolation), conn.transaction():
+                conn.execute(insert, (4,))
+                conn.execute(insert, (4,))
+            assert conn.info.transaction_status == TransactionStatus.INERROR
+        assert "the writes since savepoint" in caplog.text
+        assert conn.info.transaction_status == TransactionStatus.IDLE
+        assert conn.execute(sql(f"SELECT id FROM {name} ORDER BY id")).fetchall() == [(1,), (2,), (3,), (4,)]
 
 
 def test_read_only_transactions(instance: Instance, table: MakeTable) -> None:

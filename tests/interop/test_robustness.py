@@ -171,7 +171,7 @@ BAD_PAYLOADS = {
 }
 BAD_EXTENDED = {
     "parse-count": frame(b"P", 16, b"\0SELECT 1\0\x7f\xff"),
-    "bind-negative-length": frame(b"B", 18, b"\0\0\0\0\0\1\xff\xff\xff\xf0\0\0") + b"",
+    "bind-negative-length": frame(b"B", 16, b"\0\0\0\0\0\1\xff\xff\xff\xf0\0\0") + b"",
     "bind-truncated": frame(b"B", 10, b"\0\0\0\1\0\7"),
     "bind-format-7": frame(b"B", 14, b"\0\0\0\1\0\7\0\0\0\0"),
     "describe-target": frame(b"D", 6, b"X\0"),
@@ -237,10 +237,12 @@ def test_frames_that_break_off(instance: Instance) -> None:
 
 
 def test_a_large_statement_is_fine(instance: Instance) -> None:
-    text = "x" * (20 * 1024 * 1024)
+    text = "x" * (12 * 1024 * 1024)
     with instance.connect() as conn:
-        assert conn.execute("SELECT length(%s::text)", (text,)).fetchone() == (len(text),)
+        assert conn.execute("SELECT length(%s::text)", (text * 2,)).fetchone() == (2 * len(text),)
         assert conn.execute(f"SELECT length('{text}')".encode()).fetchone() == (len(text),)
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+            conn.execute(f"SELECT length('{text}{text}')".encode())
 
 
 def test_the_same_query_over_and_over_before_reading(instance: Instance) -> None:
