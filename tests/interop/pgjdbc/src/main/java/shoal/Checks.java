@@ -15,6 +15,7 @@ import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.ResultSetMetaData;
 import java.sql.SQLException;
+import java.sql.Savepoint;
 import java.sql.Statement;
 import java.sql.Timestamp;
 import java.sql.Types;
@@ -174,7 +175,24 @@ public final class Checks {
 
     @Check
     void smallerInts() throws SQLException {
-        roundTrip("INT", Integer.class, List.of(0, 1, -1, Integer.MAX_VALUE, Integer.MIN_VALUE));
+        try (Connection connection = connect()) {
+            execute(connection, "CREATE TABLE " + table + " (id INT PRIMARY KEY)");
+            try (PreparedStatement insert = connection.prepareStatement("INSERT INTO " + table + " VALUES (?)");
+                    PreparedStatement find = connection.prepareStatement("SELECT id FROM " + table + " WHERE id = ?")) {
+                for (int value : new int[] {0, 1, -1, 32_767, 40_000, Integer.MAX_VALUE, Integer.MIN_VALUE}) {
+                    insert.setInt(1, value);
+                    insert.executeUpdate();
+                    find.setShort(1, (short) value);
+                    if (value != (short) value) {
+                        find.setInt(1, value);
+                    }
+                    try (ResultSet rows = find.executeQuery()) {
+                        expect(true, rows.next());
+                        expect(value, rows.getInt(1));
+                    }
+                }
+            }
+        }
     }
 
     @Check
@@ -467,7 +485,7 @@ public final class Checks {
 
     @Check
     void transactions() throws SQLException {
-        try (Connection connection = connect()) {
+        try (Connection connection = connect("readOnlyMode", "always")) {
             execute(connection, "CREATE TABLE " + table + " (id INT PRIMARY KEY)");
             connection.setAutoCommit(false);
             execute(connection, "INSERT INTO " + table + " VALUES (1)");
@@ -489,10 +507,17 @@ public final class Checks {
             connection.setAutoCommit(true);
             connection.setReadOnly(false);
             execute(connection, "INSERT INTO " + table + " VALUES (3)");
-            expectState("0A000", () -> {
-                connection.setAutoCommit(false);
-                connection.setSavepoint();
-            });
+
+            connection.setAutoCommit(false);
+            Savepoint unchanged = connection.setSavepoint();
+            expectState("22012", () -> execute(connection, "SELECT 1 / 0"));
+            connection.rollback(unchanged);
+            expect(3L, one(connection, "SELECT count(*) FROM " + table));
+            Savepoint changed = connection.setSavepoint("changed");
+            execute(connection, "INSERT INTO " + table + " VALUES (4)");
+            expectState("0A000", () -> connection.rollback(changed));
+            expectState("0A000", connection::rollback);
+            expect(4L, one(connection, "SELECT count(*) FROM " + table));
             connection.rollback();
         }
     }
