@@ -28,7 +28,7 @@ from shoal.pgwire.messages import (
     text_of,
 )
 from shoal.pgwire.rows import RowEncoder, RowsEncoder, row_encoder, rows_encoder
-from shoal.sql import ast
+from shoal.sql import ast, plan
 from shoal.sql.bind import bind
 from shoal.sql.introspection import known_question
 from shoal.sql.local import compile_program
@@ -289,6 +289,7 @@ class Statements:
             return None
         groups: list[tuple[str, list[Sequence[Stored]]]] = []
         table: Table | None = None
+        columns: set[tuple[int, ...]] = set()
         try:
             for example, rows in found.shapes.items():
                 known = self.simple(example, settings)
@@ -300,12 +301,15 @@ class Statements:
                 program, fill = prepared.program, prepared.fill
                 if program is None or fill is None or not _is_plain_insert(program, prepared):
                     return None
+                assert prepared.bound is not None and isinstance(prepared.bound.root, plan.Insert)
+                columns.add(prepared.bound.root.columns)
                 table = program.writes
                 groups.append((program.sql, [fill((), literals, {}) for literals in rows]))
         except ShoalError:
             return None
         assert table is not None
-        return ManyRows(table, groups)
+        # Rows of unequal length, each of which would do by itself, are an error of the statement.
+        return ManyRows(table, groups) if len(columns) == 1 else None
 
     def script(self, text: str) -> tuple[Parsed, ...]:
         with _hinting(text):

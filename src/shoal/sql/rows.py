@@ -53,11 +53,11 @@ def rows_of(text: str) -> LiteralRows | None:
         return None
     by_shape: dict[str, list[tuple[str, ...]]] = {}
     counts: dict[str, int] = {}
-    at, used = head.end(), len(_LITERAL.findall(head[0]))
-    if used:
+    if _LITERAL.search(head[0]):
         return None
+    at, used, ended = head.end(), 0, False
     for row in _ROW.finditer(template, at):
-        if row.start() != at:
+        if row.start() != at or ended:
             return None
         shape = row[1]
         count = counts.get(shape)
@@ -69,9 +69,8 @@ def rows_of(text: str) -> LiteralRows | None:
         by_shape[shape].append(literals[used : used + count])
         used += count
         at = row.end()
-        if not row[2].startswith(","):
-            break
-    if at != len(template) or used != len(literals):
+        ended = not row[2].startswith(",")
+    if not ended or at != len(template) or used != len(literals):
         return None
     return LiteralRows({_example(head[0], shape, rows[0]): rows for shape, rows in by_shape.items()})
 
