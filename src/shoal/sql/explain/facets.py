@@ -145,7 +145,11 @@ def _with_values(program: Program, params: Sequence[Stored] | None, facts: Facts
     def value(found: re.Match[str]) -> str:
         return constant(values[int(found[1]) - 1]) if found[1] else found[0]
 
-    return _PLACE.sub(value, program.sql)
+    text = _PLACE.sub(value, program.sql)
+    if program.writes is not None and not program.writes.is_sharded:
+        # The text is for the catalog's own connection; whoever explains has the catalog attached.
+        text = text.replace('"main".', '"catalog".')
+    return text
 
 
 # --- context -------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def compile_program(bound: plan.Bound, schema: Schema) -> Program:
             route, writes = Route.WRITE, root.table
             draft.guarded = not is_point_change(root)
             text = changes.delete(root, draft)
-    pinned = bound.pinned | draft.pinned
+    pinned = bound.pinned | draft.pinned | _slots_of_options(bound.options)
     return Program(
         sql=text,
         binds=draft.binds,
@@ -60,6 +60,12 @@ def compile_program(bound: plan.Bound, schema: Schema) -> Program:
         tables=bound.tables,
         templatable=not pinned and not bound.private,
     )
+
+
+def _slots_of_options(options: plan.Options) -> frozenset[int]:
+    """A limit is a part of the program, and no value that is bound."""
+    limits = (options.vdbe_opcode_max, options.motion_row_max)
+    return frozenset(at.source.slot for at in limits if isinstance(at, plan.Const) and at.source is not None)
 
 
 def _evaluated_once(bound: plan.Bound) -> frozenset[int]:
