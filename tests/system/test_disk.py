@@ -5,6 +5,7 @@ Not here: I/O errors and power cuts (tests/unit/storage, with a VFS that fails a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -16,8 +17,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.cluster import Instance, NotInTime
+from tests.cluster import Instance, NotInTime, eventually
 from tests.system.catalog_files import check_catalog_against_tables
+from tests.system.clients import sqlstate
 from tests.system.replication_log import check_log_against_tables
 
 DISK_MIB = 48
@@ -48,12 +50,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def fill(directory: Path) -> Path:
     """Takes all the space that is left, and returns what takes it."""
     ballast = directory / "ballast"
-    with ballast.open("wb") as file:
-        try:
-            while file.write(b"x" * 65536):
-                file.flush()
-        except OSError:
-            pass
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 65536)
     return ballast
 
 
@@ -154,6 +153,56 @@ def mount_larger(directory: Path) -> None:
 
 def ids(connection: psycopg.Connection) -> set[int]:
     return {id_ for (id_,) in connection.execute("SELECT id FROM t").fetchall()}
+
+
+def test_schema_changes_that_run_out_of_space_anywhere(small_disk: Path, timing_scale: float) -> None:
+    """Whichever step meets the full disk: afterwards the table can be used, and is what the catalog says."""
+    instance = Instance(small_disk / "i", timing_scale=timing_scale)
+    instance.log_file = small_disk.parent / "log"
+    instance.start()
+    try:
+        instance.execute("CREATE TABLE t (id INT PRIMARY KEY, payload TEXT)")
+        with instance.connect(options="-c statement_timeout=30s") as connection:
+            rows = ", ".join(f"({i}, '{'x' * 200}')" for i in range(500))
+            connection.execute(f"INSERT INTO t VALUES {rows}".encode())
+            outcomes = set()
+            for pages in range(32):
+                change = (
+                    f"CREATE INDEX i{pages} ON t (payload, id)",
+                    f"ALTER TABLE t ADD COLUMN c{pages} INT",
+                    f"CREATE TABLE u{pages} (id INT PRIMARY KEY)",
+                    f"DROP INDEX i{pages - 3}",
+                )[pages % 4]
+                ballast = fill(small_disk)
+                os.truncate(ballast, ballast.stat().st_size - pages * PAGE_BYTES)
+                outcomes.add(sqlstate(connection, change))
+                assert connection.execute("SELECT count(payload) FROM t").fetchone() == (500 + pages,)
+                ballast.unlink()
+                connection.execute(f"INSERT INTO t (id, payload) VALUES ({1000 + pages}, 'x')".encode())
+            assert outcomes <= {"00000", "53100", "42704"}
+            assert connection.execute("SELECT * FROM _pico_pending_schema_change").fetchall() == []
+        agreed(instance, timing_scale)
+        instance.kill()
+        instance.start()
+        check_catalog_against_tables(instance.directory)
+        check_log_against_tables(instance.directory)
+        assert instance.stop() == 0
+        assert not instance.bugs(), instance.bugs()
+    finally:
+        instance.kill()
+
+
+def agreed(instance: Instance, timing_scale: float) -> None:
+    """The catalog and the tables; what was dropped goes a moment later."""
+
+    def check() -> bool:
+        try:
+            check_catalog_against_tables(instance.directory)
+        except AssertionError:
+            return False
+        return True
+
+    eventually(check, 10 * timing_scale, "the catalog and the tables agree")
 
 
 def test_a_disk_that_is_full_at_the_start(small_disk: Path, timing_scale: float) -> None:
@@ -276,7 +325,9 @@ def test_a_flipped_bit_in_a_global_row(stopped: Instance) -> None:
             "SELECT * FROM g",
             "UPDATE g SET payload = 'x' WHERE id = 777",
         ):
-            with pytest.raises(psycopg.errors.DataCorrupted, match=f"page ({pages}) of .*catalog.db is damaged"):
+            with pytest.raises(
+                psycopg.errors.DataCorrupted, match=f"page ({pages}) of .*catalog.db is damaged"
+            ):
                 connection.execute(sql.encode())
         assert connection.execute("SELECT payload FROM a WHERE id = 1").fetchone() == (payload("a", 1),)
         connection.execute("CREATE TABLE more (id INT PRIMARY KEY)")

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from shoal.catalog.apply import Catalog, Pending, after, check, conflicts
 from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, Entry, SchemaChange
@@ -32,6 +32,8 @@ from shoal.storage.writer import Outcome, Writer, WriteSession, WriteWork
 _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_AGAIN_SECONDS: Final = 0.5
 
 # What a statement asks of a catalog; None: nothing, since IF [NOT] EXISTS was said. Raises what is wrong with it.
 BindChange = Callable[[Catalog], SchemaChange | None]
@@ -102,7 +104,7 @@ class SchemaChanges:
         self._log = log
         self._writer = writer
         self._loop = loop
-        self._cleaning: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def carry_out(self, bind: BindChange, user_id: int) -> bool:
         """Returns when it is committed, False if there was nothing to do; raises why it was refused or aborted.
@@ -131,7 +133,12 @@ class SchemaChanges:
                 continue  # another was quicker: look again, with the catalog as it is by now
             if version is None:
                 break
-            await self._finish(self._log.catalog.pending[version])
+            pending = self._log.catalog.pending[version]
+            try:
+                await self._finish(pending)
+            except ShoalError as error:
+                self._later(self._abort_at_last(pending, error))
+                raise
             return True
         return False
 
@@ -143,6 +150,7 @@ class SchemaChanges:
             try:
                 await self._finish(pending)
             except ShoalError as error:
+                await self._abort(pending, error)
                 _log.warning("the schema change was aborted: %s", error.message)
         await self._make_unlogged()
         known = {(table.file, table.physical) for table in self._log.catalog.schema.tables.values()}
@@ -156,28 +164,43 @@ class SchemaChanges:
                 await self._write(_Migrate(None, table))
 
     async def _finish(self, pending: Pending) -> None:
+        """What is raised leaves it pending: it must be aborted."""
         schema = self._log.catalog.schema
         before = schema.tables_by_id.get(pending.table_id)
         becomes = after(schema, pending.change, pending.version)
         table = becomes or before
         assert table is not None, pending
-        try:
-            if becomes is not None and table.is_sharded:
-                await self._write(_Migrate(before, becomes))
-            elif becomes is not None:
-                await self._check_global(before, becomes)
-            await self._log.propose(DdlCommit(pending.version))
-        except ShoalError as error:
-            if becomes is not None and becomes.is_sharded:
-                await self._write(_Revert(before, becomes))
-            await self._log.propose(DdlAbort(pending.version, error.sqlstate, error.message))
-            raise
+        if becomes is not None and table.is_sharded:
+            await self._write(_Migrate(before, becomes))
+        elif becomes is not None:
+            await self._check_global(before, becomes)
+        await self._log.propose(DdlCommit(pending.version))
         if (
             before is not None
             and before.is_sharded
             and (becomes is None or becomes.physical != before.physical)
         ):
-            self._drop_later(before)
+            self._later(self._drop(before))
+
+    async def _abort(self, pending: Pending, why: ShoalError) -> None:
+        """Takes back what was done of it, which may be all but its DdlCommit. Safe to repeat."""
+        schema = self._log.catalog.schema
+        before = schema.tables_by_id.get(pending.table_id)
+        becomes = after(schema, pending.change, pending.version)
+        if becomes is not None and becomes.is_sharded:
+            await self._write(_Revert(before, becomes))
+        await self._log.propose(DdlAbort(pending.version, why.sqlstate, why.message))
+
+    async def _abort_at_last(self, pending: Pending, why: ShoalError) -> None:
+        """The client is told why at once. On a full disk taking back fails, too: the table stays blocked until
+        there is space again, and no longer."""
+        while True:
+            try:
+                await self._abort(pending, why)
+                return
+            except ShoalError as error:
+                _log.warning("aborting a schema change failed, and is tried again: %s", error.message)
+                await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _check_global(self, before: Table | None, becomes: Table) -> None:
         """What its apply must not find out too late: an apply can't fail."""
@@ -187,10 +210,11 @@ class SchemaChanges:
 
         await self._log.propose_after(decide)
 
-    def _drop_later(self, table: Table) -> None:
-        task = self._loop.create_task(self._drop(table))
-        self._cleaning.add(task)
-        task.add_done_callback(self._cleaning.discard)
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """For what nobody waits for."""
+        task = self._loop.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
 
     async def _drop(self, table: Table) -> None:
         try:
