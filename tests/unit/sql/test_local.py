@@ -5,7 +5,7 @@ An answer's first line is the route, `guarded` and `template` where they hold; t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from shoal.sql import ast, plan
 from shoal.sql.bind import BindSettings, bind
 from shoal.sql.functions import AGGREGATES, COMPARABLE, FUNCTIONS, OPERATORS, Overload
 from shoal.sql.local import compile_program
-from shoal.sql.parser import parse
+from shoal.sql.normalise import normalise
+from shoal.sql.parser import parse, parse_script
 from shoal.sql.program import (
     Bind,
     ConstBind,
@@ -195,3 +196,63 @@ def test_every_cast_answers_as_python_does(one_database: Database, source: SqlTy
                 answers(one_database, cast, (source,), value(source))
         else:
             assert answers(one_database, cast, (source,), value(source)) == expected, (source, target)
+
+
+# --- one plan for all texts of a template ----------------------------------------------------------
+
+# Two texts each, whose literals differ.
+TEMPLATES = [
+    ("SELECT 1 + 2, 'a' || 5, 2.50, 1e0, -7", "SELECT 3 + 9, 'bc' || 77, 0.1, 25e-1, -8"),
+    ("SELECT d + 1, d < 2.5, d = '3.0' FROM t", "SELECT d + 7, d < 0.5, d = '1.50' FROM t"),
+    ("SELECT x * 2, x > 1.5, x + 1 FROM t", "SELECT x * 5, x > 0.25, x + 99 FROM t"),
+    ("SELECT id FROM t WHERE id = 1 OR s LIKE 'a%'", "SELECT id FROM t WHERE id = 2 OR s LIKE '%b'"),
+    ("SELECT id FROM t WHERE id = 1.0", "SELECT id FROM t WHERE id = 2.0"),
+    ("SELECT id FROM t WHERE id < 1.5", "SELECT id FROM t WHERE id < 2.5"),
+    ("SELECT id FROM t WHERE id IN (1.0, 3.0)", "SELECT id FROM t WHERE id IN (2.0, 9.0)"),
+    ("SELECT id FROM t WHERE w > '2024-01-01'", "SELECT id FROM t WHERE w > '2023-01-01 05:00+03'"),
+    ("SELECT id, 6 / 2 FROM t ORDER BY id LIMIT 1", "SELECT id, 6 / 5 FROM t ORDER BY id LIMIT 2"),
+    ("SELECT s FROM t ORDER BY 1", "SELECT s FROM t ORDER BY 2"),
+    ("SELECT id % 2, count(*) FROM t GROUP BY id % 2", "SELECT id % 3, count(*) FROM t GROUP BY id % 3"),
+    ("SELECT s LIKE 'a#%' ESCAPE '#' FROM t", "SELECT s LIKE 'a!%' ESCAPE '!' FROM t"),
+    ("SELECT group_concat(s, ',') FROM t", "SELECT group_concat(s, '; ') FROM t"),
+    ("SELECT id FROM t OPTION (sql_motion_row_max = 5)", "SELECT id FROM t OPTION (sql_motion_row_max = 6)"),
+    ("SELECT 1.25::decimal(5, 1)", "SELECT 1.25::decimal(5, 2)"),
+    ("SELECT '1'::int + 1, 'x' = 'x'", "SELECT '20'::int + 2, 'x' = 'y'"),
+    ("SELECT 5 / 1", "SELECT 5 / 0"),
+    ("SELECT round(d, 1), substr(s, 1, 1) FROM t", "SELECT round(d, 0), substr(s, 2, 5) FROM t"),
+    ("SELECT 9223372036854775807 - 1", "SELECT 1 - 1"),
+    ("SELECT u FROM t WHERE u = '00000000-0000-0000-0000-000000000001'", "SELECT u FROM t WHERE u = 'x'"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), TEMPLATES, ids=[first for first, _ in TEMPLATES])
+def test_one_plan_serves_all_texts_of_its_template(database: Database, first: str, second: str) -> None:
+    made = database.script(
+        "CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL, x DOUBLE, s TEXT, w DATETIME, u UUID);"
+        "INSERT INTO t VALUES (1, 1.5, 1.5, 'abc', '2024-06-01', '00000000-0000-0000-0000-000000000001');"
+        "INSERT INTO t VALUES (2, 3, 0.5, 'b', '2023-06-01', NULL), (3, -1, 2e0, 'a%', NULL, NULL)"
+    )
+    assert "ERROR" not in made
+    normalised = [normalise(text) for text in (first, second)]
+    (parsed,) = parse_script(first)
+    compiled = program(database, first)
+    if not compiled.templatable or not parsed.literals_in_tree or None in normalised:
+        return  # not shared: then there is nothing to go wrong
+    one, other = normalised
+    assert one is not None and other is not None
+    if one.template != other.template:
+        return
+
+    def outcome(run: Callable[[], list[tuple[Stored, ...]]]) -> object:
+        try:
+            return run()
+        except ShoalError as error:
+            return error.sqlstate
+
+    shared = outcome(lambda: database.run(compiled, bindings(compiled)((), other.literals, database.facts())))
+    assert shared == outcome(lambda: database.rows(second))
+
+
+def test_most_statements_share_their_plans(database: Database) -> None:
+    database.script("CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL, x DOUBLE, s TEXT, w DATETIME, u UUID)")
+    assert sum(program(database, first).templatable for first, _ in TEMPLATES) >= 12
