@@ -53,6 +53,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _NO_SCHEMA: Final = Schema(-1)
+_NO_PARAMETERS: Final = ParameterDescription(()).encode()
+
 _TYPE_SIZES: Final = {16: 1, 20: 8, 701: 8, 1184: 8, 2950: 16}
 
 
@@ -107,7 +109,7 @@ class Prepared:
         self.parameter_oids: tuple[int, ...] = ()
         self.names: tuple[str, ...] = ()
         self.types: tuple[SqlType, ...] = ()
-        self.parameter_description = b""
+        self.parameter_description = _NO_PARAMETERS
         self._shapes: dict[tuple[int, ...], ResultShape] = {}
         self._decoders: dict[tuple[int, ...], tuple[Callable[[bytes], Stored], ...]] = {}
 
