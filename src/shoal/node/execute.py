@@ -1,7 +1,7 @@
 """Running programs where they belong: on the event loop, a reader thread, the writer, the catalog's thread.
 
 Here: ProgramWork for the writer, dml_on_global() for the catalog, the facts that only an execution knows.
-Not here: what comes before and after on the wire (session.py), the threads (storage/, catalog_log.py).
+Not here: what comes before and after on the wire (executing.py), the threads (storage/, catalog_log.py).
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from shoal.catalog.entries import Dml, Entry
-from shoal.errors import QueryCanceled, ShoalError
+from shoal.catalog.schema import Schema
+from shoal.errors import QueryCanceled, RetryableError, ShoalError
 from shoal.node.catalog_log import CatalogLog
 from shoal.node.statements import ManyRows
 from shoal.sql.plan import SessionFact
@@ -22,6 +23,8 @@ from shoal.storage.writer import Outcome, WriteSession
 from shoal.types.datetimes import midnight, with_precision
 from shoal.types.values import Stored
 from shoal.types.zones import Zone
+
+T = TypeVar("T")
 
 Rows = list[tuple[Stored, ...]]
 
@@ -50,25 +53,41 @@ class Written:
     rows: Rows | None  # of RETURNING
 
 
-class _Control:
-    """Stops a statement on the writer: when its client cancels it, or when it has taken too long."""
+def canceled_by_user() -> QueryCanceled:
+    return QueryCanceled("canceling statement due to user request")
 
-    __slots__ = ("_cancelled", "_deadline", "guard")
+
+def canceled_by_timeout() -> QueryCanceled:
+    return QueryCanceled("canceling statement due to statement timeout")
+
+
+class Control:
+    """Stops a statement that writes: when its client cancels it, or when it has taken too long."""
+
+    __slots__ = ("_canceled", "_deadline", "_guard")
 
     def __init__(self, guard: Guard, timeout_ms: int) -> None:
-        self.guard = guard
-        self._cancelled = False
+        self._guard = guard
+        self._canceled: ShoalError | None = None
         self._deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms else None
 
-    def cancel(self) -> None:
+    def cancel(self, error: ShoalError) -> None:
         """From the loop, at any time: the statement stops at its next row, if it is still to run at all."""
-        self._cancelled = True
+        self._canceled = error
 
     def check(self) -> None:
-        if self._cancelled:
-            raise QueryCanceled("canceling statement due to user request")
+        if self._canceled is not None:
+            raise self._canceled
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise QueryCanceled("canceling statement due to statement timeout")
+            raise canceled_by_timeout()
+
+    def watch(self, run: Callable[[], T]) -> T:
+        """Runs a statement that asks the guard itself, row by row."""
+        self._guard.check = self.check
+        try:
+            return run()
+        finally:
+            self._guard.check = None
 
 
 class Skipped(ShoalError):
@@ -78,7 +97,7 @@ class Skipped(ShoalError):
 class ProgramWork:
     """One DML statement on sharded data."""
 
-    __slots__ = ("_bindings", "_control", "_program", "previous")
+    __slots__ = ("_bindings", "_program", "control", "previous")
 
     one_statement = True
 
@@ -91,69 +110,75 @@ class ProgramWork:
         previous: Outcome[Written] | None = None,
     ) -> None:
         self.previous = previous  # of the same client's pipeline: if it failed, this one must not run
+        self.control = Control(guard, timeout_ms)
         self._program = program
         self._bindings = bindings
-        self._control = _Control(guard, timeout_ms)
-
-    def cancel(self) -> None:
-        self._control.cancel()
 
     def run(self, session: WriteSession) -> Written:
-        program = self._program
         previous = self.previous
         if previous is not None and previous.error is not None:
             raise Skipped("a statement before it in the pipeline failed")
-        control = self._control
+        program, bindings, control = self._program, self._bindings, self.control
         control.check()
+        if program.names:
+            rows = control.watch(lambda: session.returning(program.sql, bindings))
+            return Written(len(rows), rows)
         if program.guarded:
-            control.guard.check = control.check
-        try:
-            if program.names:
-                rows = session.returning(program.sql, self._bindings)
-                return Written(len(rows), rows)
-            return Written(session.execute(program.sql, self._bindings), None)
-        finally:
-            if program.guarded:
-                control.guard.check = None
+            return Written(control.watch(lambda: session.execute(program.sql, bindings)), None)
+        return Written(session.execute(program.sql, bindings), None)
 
 
 class ManyWork:
     """Many rows of one INSERT, as a few programs that run once for each row. All of them, or none."""
 
-    __slots__ = ("_control", "_many")
+    __slots__ = ("_many", "control")
 
     one_statement = False
 
     def __init__(self, many: ManyRows, guard: Guard, timeout_ms: int) -> None:
+        self.control = Control(guard, timeout_ms)
         self._many = many
-        self._control = _Control(guard, timeout_ms)
-
-    def cancel(self) -> None:
-        self._control.cancel()
 
     def run(self, session: WriteSession) -> Written:
         count = 0
         for sql, rows in self._many.groups:
             for start in range(0, len(rows), _SLICE_ROWS):
-                self._control.check()
+                self.control.check()
                 count += session.executemany(sql, rows[start : start + _SLICE_ROWS])
         return Written(count, None)
 
 
+class SchemaChanged(RetryableError):
+    """The statement was compiled against a schema that the log has left behind. Nothing has happened."""
+
+
 async def dml_on_global(
-    log: CatalogLog, program: Program, bindings: Sequence[Stored], user_id: int
+    log: CatalogLog, program: Program, bindings: Sequence[Stored], user_id: int, control: Control
 ) -> Written:
     """One DML statement on a global table: the rows that it would change become an entry of the log."""
+
     found: list[DryRun] = []
 
     def decide(db: CatalogDb) -> Entry | None:
-        dry = db.dry_run(program.sql, bindings)
+        control.check()
+        _refuse_changed_tables(program, db.catalog.schema)
+        dry = control.watch(lambda: db.dry_run(program.sql, bindings))
         found.append(dry)
         return Dml(dry.changes, user_id) if dry.changes else None
 
     await log.propose_after(decide)
     (dry,) = found
     return Written(dry.count, dry.rows if program.names else None)
+
+
+def _refuse_changed_tables(program: Program, schema: Schema) -> None:
+    for table in program.tables:
+        now = schema.tables_by_id.get(table.id)
+        if now is None or now.version != table.version:
+            raise SchemaChanged(f"table {table.name} has changed")
+    assert program.writes is not None
+    if not schema.tables_by_id[program.writes.id].operable:
+        raise SchemaChanged(f"table {program.writes.name} is being changed")
 
 
 def session_facts(

@@ -9,20 +9,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.errors import (
+    AdminShutdown,
     Fault,
+    InFailedTransaction,
     ObjectNotInPrerequisiteState,
     OutcomeUnknown,
     QueryCanceled,
-    RetryableError,
     ShoalError,
 )
 from shoal.node.commands import Answer, Commands
-from shoal.node.execute import ManyWork, ProgramWork, Skipped, Written, dml_on_global, session_facts
+from shoal.node.execute import (
+    Control,
+    ManyWork,
+    ProgramWork,
+    SchemaChanged,
+    Skipped,
+    Written,
+    canceled_by_timeout,
+    canceled_by_user,
+    dml_on_global,
+    session_facts,
+)
 from shoal.node.portals import Portal
 from shoal.node.statements import ManyRows, Prepared, ResultShape
 from shoal.pgwire.messages import EMPTY_QUERY_RESPONSE, PORTAL_SUSPENDED, command_complete
@@ -64,7 +77,9 @@ class Executing:
         self._reading: Portal | None = None
         self._max_rows = 0
         self._last = False
-        self._work: ProgramWork | ManyWork | None = None
+        self._work: Control | None = None  # of a write that a task waits for
+        self._stoppable: asyncio.Task[object] | None = None
+        self._stopped_by: ShoalError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._resume_on_drain: Callable[[], None] | None = None
 
@@ -73,18 +88,45 @@ class Executing:
         assert not self.pending
         self._work = None
         self._reading = None
+        self._stopped_by = None
+        self._stop_timer()
+
+    def cancel(self, error: ShoalError | None = None) -> None:
+        """CancelRequest. What can't be stopped any more goes its way, and is answered as it went."""
+        error = error or canceled_by_user()
+        if self._reading is not None and self._reading.cursor is not None:
+            self._reading.cursor.cancel(error)
+        elif self._work is not None:
+            self._work.cancel(error)
+        elif self._stoppable is not None and self._stopped_by is None:
+            self._stopped_by = error
+            self._stoppable.cancel()
+        for pending in self.pending:
+            pending.work.control.cancel(error)
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """What the session's task waits for meanwhile can be left alone, at any moment."""
+        self._stoppable = asyncio.current_task()
+        try:
+            yield
+        finally:
+            self._stoppable = None
+
+    def stopped(self) -> ShoalError:
+        """Why the session's task was stopped."""
+        return self._stopped_by or AdminShutdown("terminating connection due to administrator command")
+
+    def start_timer(self) -> None:
+        """statement_timeout, of what isn't over at once."""
+        timeout_ms = self._session.settings.statement_timeout_ms
+        if timeout_ms:
+            self._timer = self._node.loop.call_later(timeout_ms / 1000, self.cancel, canceled_by_timeout())
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def cancel(self) -> None:
-        """CancelRequest. What can't be stopped any more goes its way, and is answered as it went."""
-        if self._reading is not None and self._reading.cursor is not None:
-            self._reading.cursor.cancel()
-        elif self._work is not None:
-            self._work.cancel()
-        for pending in self.pending:
-            pending.work.cancel()
 
     def on_drained(self) -> None:
         """The client has read what was buffered."""
@@ -94,8 +136,10 @@ class Executing:
 
     def close(self) -> None:
         self._resume_on_drain = None
+        self._stop_timer()
         if self._reading is not None:
             self._reading.close()
+            self._reading = None
 
     def execute(self, portal: Portal, max_rows: int, describe: bool = False, last: bool = False) -> None:
         """last: the portal is gone after it, whatever max_rows leaves."""
@@ -103,6 +147,8 @@ class Executing:
         session = self._session
         prepared = portal.prepared
         if portal.done or portal.cursor is not None or portal.rows is not None:
+            if session.block.status == "E":
+                raise InFailedTransaction
             self._continue(portal, max_rows)
             return
         self._metrics.statements += 1
@@ -198,10 +244,7 @@ class Executing:
         portal.count = 0
         self._reading = portal
         self._max_rows = max_rows
-        timeout_ms = session.settings.statement_timeout_ms
-        if timeout_ms:
-            error = QueryCanceled("canceling statement due to statement timeout")
-            self._timer = self._node.loop.call_later(timeout_ms / 1000, portal.cursor.cancel, error)
+        self.start_timer()
         session.wait()
         self._fetch()
 
@@ -209,22 +252,23 @@ class Executing:
         portal = self._reading
         assert portal is not None and portal.cursor is not None
         left = self._max_rows - portal.count if self._max_rows else 0
-        portal.cursor.fetch(_BATCH_BYTES, left, portal.shape.encode_rows, self._on_batch, last=self._last)
+        try:
+            portal.cursor.fetch(_BATCH_BYTES, left, portal.shape.encode_rows, self._on_batch, last=self._last)
+        except ShoalError as error:  # the instance stops
+            self._node.loop.call_soon(self._read_failed, portal, error)
 
     def _on_batch(self, batch: Batch) -> None:
         session = self._session
         portal = self._reading
-        assert portal is not None  # a closed cursor calls nobody
+        if portal is None:
+            return  # closed since the batch was on its way
         portal.count += batch.row_count
+        portal.at += batch.row_count
         self._metrics.rows += batch.row_count
         if batch.data:
             self._wire.write(batch.data)
         if batch.error is not None:
-            self._end_read(portal)
-            if portal.count == 0 and self._read_again(portal):
-                return
-            session.fail(batch.error)
-            session.go_on()
+            self._read_failed(portal, batch.error)
         elif batch.finished:
             self._end_read(portal)
             session.out.append(command_complete(f"SELECT {portal.count}"))
@@ -237,16 +281,28 @@ class Executing:
         else:
             self._fetch()
 
+    def _read_failed(self, portal: Portal, error: ShoalError) -> None:
+        if portal is not self._reading:
+            return  # closed meanwhile
+        self._end_read(portal)
+        try:
+            if (
+                portal.at == 0
+                and not isinstance(error, QueryCanceled | AdminShutdown)
+                and self._read_again(portal)
+            ):
+                return
+        except ShoalError as newer:
+            error = newer
+        self._session.fail(error)
+        self._session.go_on()
+
     def _read_again(self, portal: Portal) -> bool:
         """A schema change that came between the statement and its thread may have taken its table away."""
-        prepared = portal.prepared
-        try:
-            current = self._node.statements.current(prepared, self._session.settings)
-        except ShoalError:
+        statements = self._node.statements
+        if statements.knows_its_tables(portal.prepared):
             return False
-        if current is prepared:
-            return False
-        portal.prepared = current
+        portal.prepared = current = statements.current(portal.prepared, self._session.settings)
         portal.done = False
         portal.cursor = self._node.readers.open(current.sql, self._values(portal), self._limits(portal))
         self._fetch()
@@ -263,15 +319,13 @@ class Executing:
         program = portal.prepared.program
         assert program is not None and program.writes is not None
         table = self._node.catalog.schema.tables_by_id.get(program.writes.id)
-        if table is None or table.version != program.writes.version or not table.operable:
-            # A schema change is under way: wait for its end, then run against what it leaves.
+        if (
+            table is None
+            or table.version != program.writes.version
+            or not (table.operable and table.is_sharded)
+        ):
             self._max_rows = max_rows
             session.run_task(self._write_later(portal))
-            return
-        if not table.is_sharded:
-            self._max_rows = max_rows
-            self._node.check_global_write(table, session.user_id)
-            session.run_task(self._write_global(portal))
             return
         # Behind writes that aren't answered yet, it runs only if they all succeed.
         previous = self.pending[-1].outcome if self.pending else None
@@ -327,7 +381,8 @@ class Executing:
     def _written(self, portal: Portal, written: Written) -> None:
         session = self._session
         portal.count = written.count
-        session.wrote()
+        if written.count:
+            session.wrote()
         if written.rows is not None:
             portal.done = False
             portal.rows = written.rows
@@ -336,32 +391,32 @@ class Executing:
             portal.done = True
             session.out.append(command_complete(_dml_tag(portal.prepared.tag, written.count)))
 
-    async def _write_global(self, portal: Portal) -> None:
-        session = self._session
-        program = portal.prepared.program
-        assert program is not None
-        written = await dml_on_global(self._node.log, program, self._values(portal), session.user_id)
-        self._written(portal, written)
-
     async def _write_later(self, portal: Portal) -> None:
-        session = self._session
-        node = self._node
+        """To a global table; or to a table that is being changed: against what the change leaves of it."""
+        session, node = self._session, self._node
         while True:
             portal.prepared = prepared = node.statements.current(portal.prepared, session.settings)
             program = prepared.program
             assert program is not None and program.writes is not None
             table = node.catalog.schema.tables_by_id[program.writes.id]
-            if table.operable:
-                break
-            await node.log.next_change()
-        if not table.is_sharded:
-            node.check_global_write(table, session.user_id)
-            await self._write_global(portal)
+            if not table.operable:
+                with self.stoppable():
+                    await node.log.next_change()
+                continue
+            values, timeout_ms = self._values(portal), session.settings.statement_timeout_ms
+            if table.is_sharded:
+                work = ProgramWork(program, values, node.guard, timeout_ms)
+                self._work = work.control
+                written = await node.write(work)
+            else:
+                node.check_global_write(table, session.user_id)
+                self._work = control = Control(node.catalog_guard, timeout_ms)
+                try:
+                    written = await dml_on_global(node.log, program, values, session.user_id, control)
+                except SchemaChanged:
+                    continue
+            self._written(portal, written)
             return
-        self._work = ProgramWork(
-            program, self._values(portal), node.guard, session.settings.statement_timeout_ms
-        )
-        self._written(portal, await node.write(self._work))
 
     # --- answers that are there as a whole -------------------------------------------------------
 
@@ -372,8 +427,9 @@ class Executing:
             session.send(EMPTY_QUERY_RESPONSE)
             return
         if not isinstance(statement, ast.Commit | ast.Rollback | ast.RollbackTo):
-            writes = _command_name(statement) if isinstance(statement, (*ast.DDL, ast.AlterSystem)) else None
-            session.block.enter(writes=writes, session_read_only=session.settings.read_only)
+            session.block.enter(
+                writes=_WRITING_COMMANDS.get(type(statement)), session_read_only=session.settings.read_only
+            )
         answer = self._commands.run(portal, statement)
         if isinstance(answer, Answer):
             self._answer(portal, answer, max_rows, describe)
@@ -416,18 +472,22 @@ class Executing:
 
     # --- long INSERTs ----------------------------------------------------------------------------
 
-    async def insert_many(self, many: ManyRows) -> None:
+    async def insert_many(self, many: ManyRows) -> bool:
+        """False: a schema change has made it another statement, and nothing has happened."""
         session, node = self._session, self._node
         session.block.enter(writes="INSERT", session_read_only=session.settings.read_only)
-        self._metrics.statements += 1
         while not (current := many.is_current(node.catalog.schema)):
             if current is None:
-                raise RetryableError("the table has changed while the statement was read")
-            await node.log.next_change()
-        self._work = work = ManyWork(many, node.guard, session.settings.statement_timeout_ms)
+                return False
+            with self.stoppable():
+                await node.log.next_change()
+        self._metrics.statements += 1
+        work = ManyWork(many, node.guard, session.settings.statement_timeout_ms)
+        self._work = work.control
         written = await node.write(work)
         session.wrote()
         session.send(command_complete(f"INSERT 0 {written.count}"))
+        return True
 
 
 _SELECT_ONE: Final = command_complete("SELECT 1")
@@ -448,7 +508,8 @@ def _option(option: object, parameters: Sequence[Stored]) -> int | None:
     return None
 
 
-_COMMAND_NAMES: Final[Mapping[type, str]] = {
+# As an error in a read-only transaction names them.
+_WRITING_COMMANDS: Final[Mapping[type, str]] = {
     ast.CreateTable: "CREATE TABLE",
     ast.AlterTable: "ALTER TABLE",
     ast.DropTable: "DROP TABLE",
@@ -457,8 +518,5 @@ _COMMAND_NAMES: Final[Mapping[type, str]] = {
     ast.DropIndex: "DROP INDEX",
     ast.RenameIndex: "RENAME INDEX",
     ast.AlterSystem: "ALTER SYSTEM",
+    ast.AlterUserPassword: "ALTER ROLE",
 }
-
-
-def _command_name(statement: object) -> str:
-    return _COMMAND_NAMES[type(statement)]

@@ -106,8 +106,9 @@ class Node:
         config: Config,
         files: SqliteFiles,
         settings: Settings,
-        guard: Guard,
         db: CatalogDb,
+        guard: Guard,
+        catalog_guard: Guard,
         identity: Identity,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -120,7 +121,8 @@ class Node:
         self.cluster_settings = settings_of_rows(db.rows(PICO_DB_CONFIG))
         self.users: Mapping[str, User] = users_of_rows(db.rows(PICO_USER))
         self._user_rows = {row[0]: row for row in db.rows(PICO_USER)}
-        self.guard = guard
+        self.guard = guard  # of the writer
+        self.catalog_guard = catalog_guard
 
         def post(call: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(call)
@@ -225,7 +227,7 @@ class Node:
 @contextlib.asynccontextmanager
 async def opened(directory: InstanceDirectory, config: Config, addresses: Addresses) -> AsyncIterator[Node]:
     """The node of a directory that is ours, ready for sessions; nobody listens yet. Closed at the end."""
-    guard = Guard()
+    guard, catalog_guard = Guard(), Guard()
     settings = Settings(
         wal_mode=WalMode(config.wal_mode),
         functions=_functions(guard),
@@ -234,7 +236,7 @@ async def opened(directory: InstanceDirectory, config: Config, addresses: Addres
     )
     directory.prepare_files(settings)
     # Whatever wal_mode says of rows: the catalog is small, and always synced.
-    synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(Guard()))
+    synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(catalog_guard))
     db = CatalogDb(open_catalog(directory.files, synced))
     identity = bootstrap.read_identity(db)
     if identity is None:
@@ -244,7 +246,9 @@ async def opened(directory: InstanceDirectory, config: Config, addresses: Addres
         assert identity is not None
     else:
         bootstrap.check_identity(db, identity, config)
-    node = Node(config, directory.files, settings, guard, db, identity, asyncio.get_running_loop())
+    node = Node(
+        config, directory.files, settings, db, guard, catalog_guard, identity, asyncio.get_running_loop()
+    )
     try:
         await node.schema_changes.recover()
         entry, identity = bootstrap.online_entry(identity, addresses, _now())

@@ -26,7 +26,6 @@ from shoal.errors import (
     InternalError,
     OutcomeUnknown,
     ProtocolViolation,
-    QueryCanceled,
     ShoalError,
     UndefinedPortal,
     UndefinedStatement,
@@ -300,12 +299,13 @@ class Session:
     def run_task(self, work: Coroutine[Any, Any, None]) -> None:
         """For what takes several steps and is rare: schema changes, DML on global tables."""
         self.wait()
+        self._executing.start_timer()
         self._task = self.node.loop.create_task(work)
         self._task.add_done_callback(self._task_done)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        error = QueryCanceled("canceling statement") if task.cancelled() else task.exception()
+        error = self._executing.stopped() if task.cancelled() else task.exception()
         if isinstance(error, Fault):
             error = OutcomeUnknown(f"the outcome is unknown: {error}")
         if isinstance(error, ShoalError):
@@ -379,8 +379,7 @@ class Session:
         statements, settings = self.node.statements, self.settings
         run = self.node.loop.run_in_executor
         many = await run(None, statements.many_rows, text, settings)
-        if many is not None:
-            await self._executing.insert_many(many)
+        if many is not None and await self._executing.insert_many(many):
             return
         script = await run(None, statements.script, text)
         self._start_script(text, script)

@@ -348,19 +348,22 @@ class Statements:
         return again
 
     def _is_current(self, prepared: Prepared) -> bool:
-        """Are its tables as it knows them? One comparison when nothing at all has changed."""
-        schema, bound = self._schema(), prepared.bound
-        if prepared.schema is schema or bound is None:
+        """Does it hold for this moment? One comparison when nothing at all has changed."""
+        schema = self._schema()
+        if prepared.schema is schema or prepared.bound is None:
             return True
-        if prepared.is_private:
+        if prepared.is_private or not self.knows_its_tables(prepared):
             return False
-        tables = schema.tables_by_id
-        for table in bound.tables:
-            now = tables.get(table.id)
-            if now is None or now.version != table.version:
-                return False
         prepared.schema = schema
         return True
+
+    def knows_its_tables(self, prepared: Prepared) -> bool:
+        """Are they still as they were when it was bound?"""
+        now, bound = self._schema().tables_by_id, prepared.bound
+        return bound is None or all(
+            (table := now.get(known.id)) is not None and table.version == known.version
+            for known in bound.tables
+        )
 
     def _bind(
         self,

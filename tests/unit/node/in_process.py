@@ -118,6 +118,7 @@ class Client:
         self._frames.open_session()
         self.full = False  # the client doesn't read
         self.closed = False
+        self.told_closed = False  # by a script
         self.paused = False
         self.received_bytes = 0
         node = inside.node
