@@ -8,7 +8,7 @@ What SQLite would get wrong, and how the text avoids it:
 - `bucket_id` follows the sharding key, in every statement that sets it.
 - An UPDATE whose new values read the table again would see its own first changes: a FROM of one row makes
   SQLite collect all new values before it writes any.
-- RETURNING knows the table by its own name only, not by an alias.
+- RETURNING knows the table by its own name only, not by an alias, and its DOUBLEs may be integers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.sql.ast import ConflictAction
 from shoal.sql.local import arithmetic, expressions, queries
 from shoal.sql.local.casts import narrowed
 from shoal.sql.local.cheap import is_cheap
-from shoal.sql.local.draft import Draft, constant, quoted, table_columns
+from shoal.sql.local.draft import ColumnText, Draft, constant, quoted, table_columns
 from shoal.sql.optimise.buckets import bucket_code
 from shoal.sql.walk import scans_of_expression, walk
 from shoal.types.sqltype import SqlType
@@ -160,7 +160,8 @@ def bucket(table: Table, values: Mapping[int, str], draft: Draft) -> str:
 def _may_meet_a_row_twice(change: plan.Insert, rows: int | None) -> bool:
     """DO UPDATE may change a row once; two rows of one statement with the same key are an error (21000).
 
-    SQLite would let the second update the first. For one row there is nothing to look at.
+    SQLite would let the second update the first. For one row there is nothing to look at. Stricter than
+    PostgreSQL in one case: two such rows are refused even where the statement's WHERE would spare the row.
     """
     upsert = change.on_conflict
     if upsert is None or upsert.action is not ConflictAction.UPDATE or not upsert.target:
@@ -264,8 +265,18 @@ def _returning(outputs: tuple[plan.Output, ...], relation: int, table: Table, dr
     for output in outputs:
         if any(scan.table.id == table.id for scan in scans_of_expression(output.expr)):
             raise FeatureNotSupported("a subquery in RETURNING cannot read the table that is changed")
-    draft.name_columns(relation, table_columns(table, quoted(table.physical)))
+    draft.name_columns(relation, _written_columns(table))
     return f" RETURNING {', '.join(expressions.expression(output.expr, draft) for output in outputs)}"
+
+
+def _written_columns(table: Table) -> ColumnText:
+    """A REAL is an integer on its way into a row, if it can be: inside of an expression it would stay one."""
+    plain = table_columns(table, quoted(table.physical))
+
+    def name(column: plan.Column) -> str:
+        return f"CAST({plain(column)} AS REAL)" if column.type.is_double else plain(column)
+
+    return name
 
 
 def _refuse_other_relations(change: plan.Update) -> None:

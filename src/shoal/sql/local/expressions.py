@@ -19,6 +19,7 @@ from shoal.sql.local.calls import call
 from shoal.sql.local.casts import cast_text
 from shoal.sql.local.cheap import cannot_fail, is_cheap
 from shoal.sql.local.draft import Draft, constant
+from shoal.sql.walk import is_closed
 
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
@@ -190,8 +191,8 @@ def _in_array(test: plan.InArray, draft: Draft) -> str:
     """A list that is made once per statement: the elements as rows, so an index on the left side is used."""
     arg, array = expression(test.arg, draft), expression(test.array, draft)
     element = test.array.type.element
-    if element.is_double:
-        # JSON has no infinity.
+    if element.is_double or not is_closed(test.array):
+        # JSON has no infinity. An array that is another one for each row is just looked through.
         return f"({'NOT ' if test.negated else ''}shoal_in_array({arg}, {array}))"
     value = "unhex(value)" if element.sqlite_type == "BLOB" else "value"
     return f"({arg} {_in(test.negated)} (SELECT {value} FROM json_each(shoal_elements({array}))))"
