@@ -63,7 +63,7 @@ NUMBERS: Final = (INT, DECIMAL, DOUBLE)
 # What = and < and ORDER BY take. Arrays, JSON and ANY have no order.
 COMPARABLE: Final = (INT, DECIMAL, DOUBLE, TEXT, BOOLEAN, UUID, DATETIME)
 # What || turns into text by itself.
-CONCATENABLE: Final = (TEXT, INT, DOUBLE, DECIMAL, BOOLEAN, DATETIME, UUID, JSON)
+CONCATENABLE: Final = (TEXT, INT, DECIMAL, DOUBLE, BOOLEAN, DATETIME, UUID, JSON)
 
 # --- operators -----------------------------------------------------------------------------------
 
@@ -212,7 +212,8 @@ NOT_YET: Final = frozenset({"pico_instance_health_status", "_pico_bucket"})
 
 # --- aggregates ----------------------------------------------------------------------------------
 
-_ORDERED: Final = (INT, DECIMAL, DOUBLE, TEXT, BOOLEAN, DATETIME)
+# TEXT first: that is what a string literal is to MIN and MAX.
+_ORDERED: Final = (TEXT, INT, DECIMAL, DOUBLE, BOOLEAN, DATETIME)
 
 AGGREGATES: Final[Mapping[str, tuple[Overload, ...]]] = {
     "count": (),  # counts values of any type

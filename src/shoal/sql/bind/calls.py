@@ -58,7 +58,7 @@ def hint_call(expressions: Expressions, node: ast.Call) -> Hint:
 
         return same_type(expressions, list(node.args)) if node.args else FREE
     if name == NULLIF:
-        return expressions.hint(node.args[0]) if node.args else FREE
+        return Hint(expressions.hint(node.args[0]).type) if node.args else FREE
     function = FUNCTIONS.get(name)
     if function is not None:
         chosen = choose(function.overloads, [expressions.hint(arg) for arg in node.args])

@@ -38,7 +38,11 @@ def check_grouped(
             if expr.relation in own and (expr.relation, expr.ordinal) not in columns:
                 ungrouped.append(expr)
         elif not any(same(expr, key) for key in others):
-            inner = inner or isinstance(expr, plan.ScalarQuery | plan.Exists | plan.InQuery)
+            if isinstance(expr, plan.InQuery):
+                pending.extend((arg, inner) for arg in expr.args)
+                pending.extend((child, True) for child in children(expr.query))
+                continue
+            inner = inner or isinstance(expr, plan.ScalarQuery | plan.Exists)
             pending.extend((child, inner) for child in children(expr))
     if ungrouped:
         first = min(ungrouped, key=lambda column: binding.position_of(column) or 0)

@@ -306,6 +306,13 @@ class Expressions(Cursor, ABC):
             raise undefined_schema(name, second)
         return ast.ColumnRef(second, third, name.at)
 
+    def _left(self) -> ast.Expr:
+        """The function left(text, n): the word is reserved for joins, but none stands here."""
+        if self.peek().key != "(":
+            raise self.unexpected("Expr")
+        token = self.advance()
+        return self._call(ast.Name(token.value, token.at))
+
     def _check_function_schema(self, schema: ast.Name, name: ast.Name) -> None:
         if schema.text not in ("public", "pg_catalog"):
             raise UndefinedFunction(
@@ -608,6 +615,7 @@ _PREFIXES: Final[dict[str, Callable[[Expressions], ast.Expr]]] = {
     "exists": Expressions._exists,
     "array": Expressions._array,
     "substring": Expressions._substring,
+    "left": Expressions._left,
     **dict.fromkeys(_BARE_CALLS, Expressions._clock),
 }
 
