@@ -473,7 +473,7 @@ def register_guard(connection: apsw.Connection, guard: Callable[[], None]) -> No
         guard()
         return 1
 
-    connection.create_scalar_function("shoal_guard", ask, 0)
+    connection.create_scalar_function("shoal_guard", ask, -1)
 
 
 def _random_uuid(*_arguments: object) -> bytes:

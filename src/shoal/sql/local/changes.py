@@ -223,7 +223,10 @@ def update(change: plan.Update, draft: Draft) -> str:
         text += f" FROM {source}"
         if change.returning and change.source is not None:
             _refuse_other_relations(change)
-    where = queries.condition(change.where, draft, guarded=draft.guarded)
+    guards: list[str] = []
+    if draft.guarded:
+        guards = queries.guards(change.source, (relation, table)) or ["shoal_guard()"]
+    where = queries.condition(change.where, draft, guards)
     if where is not None:
         text += f" WHERE {where}"
     return text + _returning(change.returning, relation, table, draft)
@@ -250,7 +253,7 @@ def delete(change: plan.Delete, draft: Draft) -> str:
     table, relation = change.table, change.relation
     draft.name_columns(relation, table_columns(table, f"r{relation}"))
     text = f"DELETE FROM {queries.scan_text(table, relation, change.indexed_by, draft)}"
-    where = queries.condition(change.where, draft, guarded=draft.guarded)
+    where = queries.condition(change.where, draft, ["shoal_guard()"] if draft.guarded else [])
     if where is not None:
         text += f" WHERE {where}"
     return text + _returning(change.returning, relation, table, draft)

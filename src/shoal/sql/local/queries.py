@@ -11,9 +11,10 @@ Expressions contain queries and queries contain expressions, so the two modules 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from shoal.catalog.schema import Index, Table
+from shoal.catalog.schema import BUCKET_ID, Index, Table
 from shoal.errors import FeatureNotSupported
 from shoal.sql import plan
 from shoal.sql.ast import JoinKind, SetKind
@@ -172,7 +173,7 @@ def _block(
     parts = [f"SELECT {'DISTINCT ' if block.distinct else ''}{listed}"]
     if source is not None:
         parts.append(f"FROM {source}")
-    where = condition(block.where, draft, guarded=draft.guarded and block.source is not None)
+    where = condition(block.where, draft, guards(block.source) if draft.guarded else ())
     if where is not None:
         parts.append(f"WHERE {where}")
     groups = [_group_key(expr, draft) for expr in block.group_by]
@@ -190,12 +191,44 @@ def _block(
     return " ".join(parts)
 
 
-def condition(where: plan.Expr | None, draft: Draft, *, guarded: bool) -> str | None:
-    """A WHERE; the guard stands first, so that it is asked for rows that don't match, too."""
-    text = expressions.condition(where, draft) if where is not None else None
-    if not guarded:
-        return text
-    return "shoal_guard()" if text is None else f"shoal_guard() AND {text}"
+def condition(where: plan.Expr | None, draft: Draft, guards: Sequence[str] = ()) -> str | None:
+    """A WHERE. The guards stand first, so that they are asked for rows that don't match, too."""
+    terms = [*guards]
+    if where is not None:
+        terms.append(expressions.condition(where, draft))
+    return " AND ".join(terms) or None
+
+
+def guards(source: plan.Source | None, target: tuple[int, Table] | None = None) -> list[str]:
+    """What asks at each row whether the statement may go on: rows of a source, and of an UPDATE's target that is
+    joined with it."""
+    if source is None:
+        return []
+    tables = _tables(source)
+    if target is not None:
+        tables.append(target)
+    if isinstance(source, plan.Join) or target is not None:
+        return [_guard(relation, table) for relation, table in tables] or ["shoal_guard()"]
+    return ["shoal_guard()"]
+
+
+def _guard(relation: int, table: Table) -> str:
+    """For one of several tables: without a column it would be asked in the outermost loop alone, once for all
+    that is inside. The key's first column is in every index, so asking reads nothing else."""
+    column = table.physical_key[0].column
+    name = "bucket_id" if column == BUCKET_ID else table.by_number[column].physical
+    return f"shoal_guard(r{relation}.{name})"
+
+
+def _tables(source: plan.Source | None) -> list[tuple[int, Table]]:
+    """What a join joins, from left to right. Derived relations have guards inside."""
+    match source:
+        case plan.Scan():
+            return [(source.relation, source.table)]
+        case plan.Join():
+            return _tables(source.left) + _tables(source.right)
+        case _:
+            return []
 
 
 def _group_key(expr: plan.Expr, draft: Draft) -> str:
