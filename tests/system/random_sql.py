@@ -163,7 +163,9 @@ class RandomSql:
             other, more = self._item(depth)
             columns = columns | more
             how = chance.choice(("JOIN", "LEFT JOIN", "CROSS JOIN", "RIGHT JOIN", ","))
-            condition = f" ON {self._expression('boolean', columns, 1)}" if how in ("LEFT JOIN", "RIGHT JOIN") else ""
+            condition = (
+                f" ON {self._expression('boolean', columns, 1)}" if how in ("LEFT JOIN", "RIGHT JOIN") else ""
+            )
             if how == "JOIN":
                 condition = f" ON {self._expression('boolean', columns, 1)}"
             item = f"{item} {how} {other}{condition}"
