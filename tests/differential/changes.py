@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.differential.expressions import BIG_INTS, Chance, Expressions
+from tests.differential.expressions import BIG_INTS, INTS, Chance, Expressions
 from tests.differential.pairs import (
     BOOL,
     DATETIME,
@@ -28,7 +28,7 @@ from tests.differential.pairs import (
     null,
     text_literal,
 )
-from tests.differential.queries import Column, Queries, of_kind
+from tests.differential.queries import Column, Inside, Queries, of_kind
 
 # What the literals of expressions.py need at most.
 _SIZES = {INT: (8, 0), DECIMAL: (10, 3), DOUBLE: (21, 3)}
@@ -161,6 +161,11 @@ class Changes:
         expressions = Expressions(Chance(self.rng), lambda kind: [])
         while (value := expressions.literal(kind)).ours.startswith("NULL"):
             pass
+        if kind in (DECIMAL, DOUBLE) and self.chance.one_in(4):
+            return int_literal(self.rng.choice(INTS))
+        if self.chance.one_in(8) and kind not in (TEXT, BOOL):
+            text = value.ours.split("::")[0].strip("'")
+            return Pair(f"'{text}'", f"'{text}'", kind)  # read as what the column is
         return value
 
     # --- statements ---
@@ -210,6 +215,9 @@ class Changes:
         kind = table.column(name).like.kind
         if self.rng.random() < 0.5:
             return self._value(table, name)
+        if kind in (TEXT, BOOL, UUID, DATETIME) and self.chance.one_in(8):
+            inner = self._readable(table)
+            return Inside(inner).scalar(kind, 2)
         if kind == INT:
             return self._small(expressions.expression(kind, 2), name)
         if kind in (DECIMAL, DOUBLE):
@@ -314,6 +322,8 @@ class Changes:
         settable = self._settable(table)
         names = self.rng.sample(settable, min(self.rng.randint(1, 2), len(settable)))
         sets = [(name, self._new_value(table, name, inside)) for name in names]
+        if len(names) == 2 and table.column(names[0]).like == table.column(names[1]).like:
+            sets = [(a, table.column(b).of(table.name)) for a, b in (names, names[::-1])]
         ours = ", ".join(f"{name} = {value.ours}" for name, value in sets)
         theirs = ", ".join(f"{name} = {value.theirs}" for name, value in sets)
         where = self._condition(inside)

@@ -200,7 +200,8 @@ class Expressions:
             a, b = self.expression(kind, depth), self.exact(kind, depth)
             a = exactly(a)
             return _sized_like(call("nullif", a, b, kind=kind), (a,))
-        args = [self.exact(kind, depth) for _ in range(rng.randint(1, 3))]
+        args = [self.exact(kind, depth), *(self._or_int(kind, depth) for _ in range(rng.randint(0, 2)))]
+        rng.shuffle(args)
         if choice == 6 and kind != UUID:
             name = rng.choice(("greatest", "least"))
         else:
@@ -210,12 +211,19 @@ class Expressions:
             made = call(name, _bare_null(kind), *args, kind=kind)
         return _sized_like(made, args)
 
+    def _or_int(self, kind: str, depth: int) -> Pair:
+        """A value beside others of that kind, which an INT can become by itself."""
+        if kind in (DECIMAL, DOUBLE) and self.chance.one_in(4):
+            found = self.expression(INT, depth)
+            return replace(found, size=_digits_of_bits(found.size)) if kind == DECIMAL else found
+        return self.exact(kind, depth)
+
     def _case(self, kind: str, depth: int) -> Pair:
         branches = [
             (self.expression(BOOL, depth), self.expression(kind, depth))
             for _ in range(self.rng.randint(1, 2))
         ]
-        otherwise = self.expression(kind, depth) if self.rng.random() < 0.7 else None
+        otherwise = self._or_int(kind, depth) if self.rng.random() < 0.7 else None
         return _case_text(kind, None, branches, otherwise)
 
     def _simple_case(self, kind: str, depth: int) -> Pair:
@@ -335,7 +343,7 @@ class Expressions:
         if self.rng.random() < 0.5 and b.kind == INT:
             a, b = b, a
         exact = a.exact and b.exact and size + scale <= DIGITS_MAX
-        if size > DIGITS_MAX:
+        if size > DIGITS_MAX or (size > 10 and not exact):
             return None
         return sized(infix(a, op, b, DECIMAL, MULTIPLY if op == "*" else ADD), size, scale, exact)
 
@@ -525,10 +533,14 @@ class Expressions:
         if self.chance.one_in(5) and kind in (INT, TEXT):
             text = str(self.rng.choice(INTS)) if kind == INT else self.rng.choice(TEXTS)
             return a, Pair(quoted(text), quoted(text), kind)
-        other = kind
         if kind in NUMBERS and self.chance.one_in(4):
-            other = INT
-        return a, self.exact(other, depth)
+            return a, self.expression(INT, depth)
+        if kind == DECIMAL and self.chance.one_in(5):
+            b = self.expression(DOUBLE, min(depth, 1))
+            if b.exact and _digits_of_bits(b.size) + b.scale <= 15:
+                # A DOUBLE beside a DECIMAL becomes one; PostgreSQL does it the other way round.
+                return a, Pair(b.ours, f"({b.theirs})::numeric", DOUBLE, b.level)
+        return a, self.exact(kind, depth)
 
     def _comparison(self, depth: int) -> Pair:
         a, b = self.comparable(depth)
@@ -558,7 +570,7 @@ class Expressions:
 
     def _between(self, depth: int) -> Pair:
         a, b = self.comparable(depth)
-        c = self.exact(b.kind if b.kind in NUMBERS else a.kind, depth)
+        c = self.exact(a.kind, depth)
         text = f"{{}} {self.rng.choice(('', 'NOT '))}BETWEEN {{}} AND {{}}"
         return filled(text, text, a, b, c, kind=BOOL, level=PREDICATE)
 

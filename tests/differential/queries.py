@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from tests.differential.expressions import Chance, Expressions, exactly
 from tests.differential.pairs import (
@@ -63,6 +63,9 @@ class Source:
     columns: tuple[Pair, ...]
 
 
+_Item: TypeAlias = tuple[str, str, tuple[Pair, ...]]  # both texts, the columns
+
+
 def of_kind(columns: Sequence[Pair], kind: str) -> list[Pair]:
     return [column for column in columns if column.kind == kind]
 
@@ -115,6 +118,8 @@ class Queries:
             body = self._set_operation(depth, kinds)
             return self._ordered_by_outputs(body)
         if choice == 1:
+            if self.chance.one_in(3) and kinds is None:
+                return self._ordered_by_outputs(self._values(kinds, bare=True))
             return self._ordered_by_outputs(self._values(kinds))
         if choice <= 4:
             return self._grouped(depth, kinds)
@@ -143,19 +148,20 @@ class Queries:
                 if separated
                 else self.rng.choice(("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "CROSS JOIN"))
             )
-            if kind == "INNER":
-                kind = "INNER JOIN"
-            both = (*columns, *beside)
-            on_ours = on_theirs = ""
-            if kind not in (",", "CROSS JOIN"):
-                condition = self._on(columns, beside, both)
-                on_ours, on_theirs = f" ON {condition.ours}", f" ON {condition.theirs}"
-            joint = ", " if kind == "," else f" {kind} "
-            ours, theirs = f"{ours}{joint}{item_ours}{on_ours}", f"{theirs}{joint}{item_theirs}{on_theirs}"
-            columns = both
+            joined = self._joined((ours, theirs, columns), (item_ours, item_theirs, beside), kind)
+            ours, theirs, columns = joined.ours, joined.theirs, joined.columns
         return Source(ours, theirs, columns)
 
-    def _item(self, depth: int) -> tuple[str, str, tuple[Pair, ...]]:
+    def _joined(self, left: _Item, right: _Item, kind: str) -> Source:
+        both = (*left[2], *right[2])
+        on_ours = on_theirs = ""
+        if kind not in (",", "CROSS JOIN"):
+            condition = self._on(left[2], right[2], both)
+            on_ours, on_theirs = f" ON {condition.ours}", f" ON {condition.theirs}"
+        joint = ", " if kind == "," else f" {kind} "
+        return Source(f"{left[0]}{joint}{right[0]}{on_ours}", f"{left[1]}{joint}{right[1]}{on_theirs}", both)
+
+    def _item(self, depth: int) -> _Item:
         alias = f"r{self._number()}"
         if depth > 0 and self.chance.one_in(5):
             query = self._query(depth - 1, None)
@@ -175,6 +181,9 @@ class Queries:
         if self.chance.one_in(4):
             more = self._expressions(both, subqueries=False).expression(BOOL, 1)
             condition = infix(condition, "AND", more, BOOL, 2)
+        if self.chance.one_in(10):
+            more = self._expressions(both).expression(BOOL, 2)  # with subqueries
+            condition = infix(condition, "AND", more, BOOL, 2)
         return condition
 
     # --- SELECT ---
@@ -186,7 +195,7 @@ class Queries:
                 return of_kind(self.outer, kind) or own
             return own
 
-        inner = _Inside(replace(self, outer=(*self.outer, *columns))) if subqueries else None
+        inner = Inside(replace(self, outer=(*self.outer, *columns))) if subqueries else None
         return Expressions(self.chance, leaves, inner)
 
     def _kinds(self, columns: Sequence[Pair]) -> list[str]:
@@ -311,7 +320,7 @@ class Queries:
             return found
 
         plain_keys = tuple(key for key in keys if key in source.columns)
-        inside = _Inside(replace(self, outer=(*self.outer, *plain_keys)))
+        inside = Inside(replace(self, outer=(*self.outer, *plain_keys)))
         expressions = Expressions(self.chance, leaves, inside)
         if kinds is None:
             kinds = [
@@ -365,7 +374,7 @@ class Queries:
 
     # --- VALUES and set operations ---
 
-    def _values(self, kinds: Sequence[str] | None) -> Query:
+    def _values(self, kinds: Sequence[str] | None, bare: bool = False) -> Query:
         kinds = self._kinds(()) if kinds is None else kinds
         expressions = self._expressions((), subqueries=False)
         rows = [[expressions.exact(kind, 1) for kind in kinds] for _ in range(self.rng.randint(1, 3))]
@@ -374,6 +383,13 @@ class Queries:
         columns = tuple(
             Column(f"c{i}", _greatest([row[i] for row in rows], kind)) for i, kind in enumerate(kinds)
         )
+        if bare:
+            names = [f'"COLUMN_{i + 1}"' for i in range(len(kinds))]
+            ours = (
+                f"SELECT {', '.join(f'{n} AS c{i}' for i, n in enumerate(names))} FROM (VALUES {ours}) AS v"
+            )
+            theirs = f"SELECT {', '.join(f'column{i + 1} AS c{i}' for i in range(len(kinds)))} FROM (VALUES {theirs}) AS v"
+            return Query(ours, theirs, columns)
         names = ", ".join(f"n{i}" for i in range(len(kinds)))
         listed = ", ".join(f"n{i} AS c{i}" for i in range(len(kinds)))
         alias = f"v{self._number()}"
@@ -387,7 +403,9 @@ class Queries:
         kinds = self._kinds(()) if kinds is None else kinds
         left = self._operand(depth, kinds)
         for _ in range(self.rng.randint(1, 2)):
-            right = self._operand(depth, kinds)
+            # An INT becomes what stands in the same column on the other side.
+            mixed = [INT if kind in (DECIMAL, DOUBLE) and self.chance.one_in(4) else kind for kind in kinds]
+            right = self._operand(depth, mixed)
             op = self.rng.choice(("UNION", "UNION ALL", "EXCEPT", "INTERSECT"))
             # INTERSECT binds more strongly: the left side is in parentheses when it is a set operation, too.
             x, y = (left.ours, left.theirs)
@@ -423,7 +441,7 @@ class Queries:
 
 
 @dataclass
-class _Inside:
+class Inside:
     """Subqueries of expressions; `queries` sees the columns of the query around."""
 
     queries: Queries
@@ -517,17 +535,28 @@ class _Aggregates:
             condition = rows.expression(BOOL, 1)
             made = replace(
                 made,
-                ours=made.ours + f" FILTER (WHERE {condition.ours})",
+                ours=made.ours.replace("\x00", f" FILTER (WHERE {condition.ours})"),
                 theirs=made.theirs.replace("\x00", f" FILTER (WHERE {condition.theirs})"),
             )
-        return replace(made, theirs=made.theirs.replace("\x00", ""))
+        return replace(made, ours=made.ours.replace("\x00", ""), theirs=made.theirs.replace("\x00", ""))
 
     def _aggregate(self, kind: str, rows: Expressions) -> Pair | None:
         rng = self.rng
         distinct = "DISTINCT " if self.chance.one_in(6) else ""
         if kind == INT and rng.random() < 0.7:
+            if rng.random() < 0.15:
+                # In which order texts are joined isn't said, but how long the result is.
+                arg = rows.expression(TEXT, 1)
+                return sized(
+                    Pair(
+                        f"length(string_agg({arg.ours}, '-')\x00)",
+                        f"length(string_agg({arg.theirs}, '-')\x00)::int8",
+                        INT,
+                    ),
+                    _ROWS_BITS,
+                )
             if rng.random() < 0.4:
-                return sized(Pair("count(*)", "count(*)\x00", INT), _ROWS_BITS)
+                return sized(Pair("count(*)\x00", "count(*)\x00", INT), _ROWS_BITS)
             arg = rows.exact(rng.choice(KINDS), 1)
             return sized(_call("count", distinct, arg, INT), _ROWS_BITS)
         if kind == DECIMAL and rng.random() < 0.7:
@@ -550,7 +579,7 @@ class _Aggregates:
                     return sized(_call("avg", distinct, arg, DOUBLE), arg.size + 1, 60, exact=False)
                 case _:
                     made = Pair(
-                        f"total({distinct}{arg.ours})",
+                        f"total({distinct}{arg.ours})\x00",
                         f"coalesce(sum({distinct}{arg.theirs})\x00, '0'::float8)",
                         DOUBLE,
                     )
@@ -566,7 +595,7 @@ class _Aggregates:
 
 
 def _call(name: str, distinct: str, arg: Pair, kind: str) -> Pair:
-    return Pair(f"{name}({distinct}{arg.ours})", f"{name}({distinct}{arg.theirs})\x00", kind)
+    return Pair(f"{name}({distinct}{arg.ours})\x00", f"{name}({distinct}{arg.theirs})\x00", kind)
 
 
-__all__ = ["Column", "Queries", "Query", "Source", "of_kind", "quoted", "DATETIME", "NUMBERS"]
+__all__ = ["Column", "Inside", "Queries", "Query", "Source", "of_kind", "quoted", "DATETIME", "NUMBERS"]

@@ -131,6 +131,7 @@ def check(catalog: Catalog, change: SchemaChange) -> None:
         case CreateTable():
             if change.name in schema.tables:
                 raise DuplicateTable(f"table {change.name} already exists")
+            _refuse_taken_key(schema, change.name)
             if len(schema.tables) >= TABLES_MAX:
                 raise ProgramLimitExceeded(f"a cluster has at most {TABLES_MAX} tables")
             if len(change.columns) > COLUMNS_MAX:
@@ -138,6 +139,7 @@ def check(catalog: Catalog, change: SchemaChange) -> None:
         case RenameTable():
             if change.new_name in schema.tables:
                 raise DuplicateTable(f"table {change.new_name} already exists")
+            _refuse_taken_key(schema, change.new_name)
         case AddColumns():
             table = schema.tables_by_id[table_id]
             for added in change.columns:
@@ -180,6 +182,13 @@ def conflicts(catalog: Catalog, change: SchemaChange) -> bool:
 def _index_exists(schema: Schema, name: str) -> bool:
     """Index names are unique in the cluster, those of primary keys too."""
     return name in schema.indexes or (name.endswith("_pkey") and name.removesuffix("_pkey") in schema.tables)
+
+
+def _refuse_taken_key(schema: Schema, table_name: str) -> None:
+    """Its primary key is an index, too, and has a name of its own."""
+    name = f"{table_name}_pkey"
+    if name in schema.indexes:
+        raise DuplicateObject(f"index {name} already exists")
 
 
 def _table_of(change: SchemaChange) -> TableId:

@@ -224,12 +224,6 @@ SYSTEM_TABLES: Final = (
     PICO_PENDING_SCHEMA_CHANGE,
 )
 
-# What only the log's own kinds of entry may change, never a plain INSERT, UPDATE or DELETE.
-PROTECTED: Final = frozenset(
-    table.id
-    for table in (PICO_TABLE, PICO_INDEX, PICO_USER, PICO_PRIVILEGE, PICO_ROUTINE, PICO_PENDING_SCHEMA_CHANGE)
-)
-
 
 def json_text(value: object) -> str:
     """The storage form of a JSON value."""

@@ -1,6 +1,7 @@
 """The transaction block of a session: BEGIN … COMMIT, told truthfully.
 
-Here: Block, the status that ReadyForQuery shows and what BEGIN, COMMIT and ROLLBACK answer.
+Here: Block, the status that ReadyForQuery shows and what BEGIN, COMMIT and ROLLBACK answer; the settings
+that a block goes back to.
 Not here yet: transactions. Statements inside a block apply at once, one by one. So a ROLLBACK after a
 write, or a COMMIT that PostgreSQL would turn into one, can't be done: it is refused, and says that the
 writes stand. Claiming success would be a lie that an application acts on.
@@ -16,18 +17,21 @@ from shoal.errors import (
     NoActiveTransaction,
     ReadOnlyTransaction,
 )
+from shoal.node.settings import Kept
 from shoal.pgwire.messages import NoticeResponse, TransactionStatus
 
 _STAND = "each of them was applied at once, and none is undone"
 
 
 class Block:
-    __slots__ = ("_savepoints", "_writes", "is_read_only", "status")
+    __slots__ = ("_begun_with", "_savepoints", "_writes", "is_read_only", "status")
 
     def __init__(self) -> None:
         self.status: TransactionStatus = "I"
         self._writes = 0  # statements of this block that have written, or may have
-        self._savepoints: list[tuple[str, int]] = []  # name, and how many writes there were before it
+        # Name, how many writes there were before it, the settings then.
+        self._savepoints: list[tuple[str, int, Kept]] = []
+        self._begun_with: Kept | None = None
         self.is_read_only = False
 
     def enter(self, *, writes: str | None, session_read_only: bool) -> None:
@@ -38,17 +42,22 @@ class Block:
         if writes is not None and read_only:
             raise ReadOnlyTransaction(f"cannot execute {writes} in a read-only transaction")
 
-    def begin(self, read_only: bool) -> NoticeResponse | None:
+    def begin(self, read_only: bool, settings: Kept) -> NoticeResponse | None:
         if self.status != "I":
-            return _warning("25001", "there is already a transaction in progress")
+            return warning("25001", "there is already a transaction in progress")
         self._leave()
-        self.status, self.is_read_only = "T", read_only
+        self.status, self.is_read_only, self._begun_with = "T", read_only, settings
         return None
+
+    @property
+    def settings_at_rollback(self) -> Kept | None:
+        """What was set since BEGIN goes with the block, if it is rolled back."""
+        return self._begun_with
 
     def set_read_only(self, read_only: bool) -> NoticeResponse | None:
         """SET TRANSACTION READ ONLY | READ WRITE."""
         if self.status == "I":
-            return _warning("25P01", "SET TRANSACTION can only be used in transaction blocks")
+            return warning("25P01", "SET TRANSACTION can only be used in transaction blocks")
         if self.is_read_only and not read_only and self._writes:
             raise InvalidTransactionState("transaction read-write mode must be set before any query")
         self.is_read_only = read_only
@@ -65,7 +74,7 @@ class Block:
     def commit(self) -> tuple[str, NoticeResponse | None]:
         """The command tag of the answer."""
         if self.status == "I":
-            return "COMMIT", _warning("25P01", "there is no transaction in progress")
+            return "COMMIT", warning("25P01", "there is no transaction in progress")
         failed, wrote = self.status == "E", self._writes > 0
         self._leave()
         if not failed:
@@ -79,7 +88,7 @@ class Block:
 
     def rollback(self) -> tuple[str, NoticeResponse | None]:
         if self.status == "I":
-            return "ROLLBACK", _warning("25P01", "there is no transaction in progress")
+            return "ROLLBACK", warning("25P01", "there is no transaction in progress")
         wrote = self._writes > 0
         self._leave()
         if wrote:
@@ -92,25 +101,28 @@ class Block:
     # A savepoint that nothing was written after is one that can be gone back to: drivers make them around
     # questions of their own.
 
-    def savepoint(self, name: str) -> None:
+    def savepoint(self, name: str, settings: Kept) -> None:
         self._require_block("SAVEPOINT")
-        self._savepoints.append((name, self._writes))
+        self._savepoints.append((name, self._writes, settings))
 
     def release(self, name: str) -> None:
         self._require_block("RELEASE SAVEPOINT")
         del self._savepoints[self._find(name) :]
 
-    def rollback_to(self, name: str) -> None:
+    def rollback_to(self, name: str) -> Kept:
+        """The settings that it goes back to."""
         if self.status == "I":
             raise NoActiveTransaction("ROLLBACK TO SAVEPOINT can only be used in transaction blocks")
         at = self._find(name)
-        if self._writes > self._savepoints[at][1]:
+        _, writes, settings = self._savepoints[at]
+        if self._writes > writes:
             raise FeatureNotSupported(
                 f"ROLLBACK TO SAVEPOINT cannot undo: the writes since savepoint {name} stand",
                 detail=f"Shoal has no multi-statement transactions yet: {_STAND}.",
             )
         del self._savepoints[at + 1 :]
         self.status = "T"
+        return settings
 
     def _require_block(self, command: str) -> None:
         if self.status == "I":
@@ -124,9 +136,9 @@ class Block:
         raise InvalidSavepoint(f'savepoint "{name}" does not exist')
 
     def _leave(self) -> None:
-        self.status, self._writes, self.is_read_only = "I", 0, False
+        self.status, self._writes, self.is_read_only, self._begun_with = "I", 0, False, None
         self._savepoints.clear()
 
 
-def _warning(sqlstate: str, message: str) -> NoticeResponse:
+def warning(sqlstate: str, message: str) -> NoticeResponse:
     return NoticeResponse("WARNING", sqlstate, message)

@@ -11,16 +11,19 @@ told that a table was created can use it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from shoal.catalog.apply import Applied, Catalog
 from shoal.catalog.entries import Entry
-from shoal.errors import Fault, ShoalError
+from shoal.errors import Fault, InternalError, ShoalError
 from shoal.storage.catalog_db import CatalogDb
+
+_log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -62,7 +65,13 @@ class CatalogLog:
         """
 
         def decide_and_append() -> tuple[int, Applied] | None:
-            entry = decide(self._db)
+            try:
+                entry = decide(self._db)
+            except (ShoalError, Fault):
+                raise
+            except Exception as error:
+                _log.error("a bug met before an entry was made", exc_info=error)
+                raise InternalError(f"internal error: {error!r}") from error
             return None if entry is None else self._db.append(entry, time.time_ns() // 1000)
 
         def publish(made: tuple[int, Applied] | None) -> None:
@@ -77,6 +86,10 @@ class CatalogLog:
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(future)
         await future
+
+    async def tidy(self) -> None:
+        """Drops physical tables that no catalog names: of global tables that were dropped or truncated."""
+        await self._on_thread(self._db.drop_unnamed, lambda _: None)
 
     async def close(self) -> None:
         self._jobs.put(None)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from shoal.catalog.apply import Catalog
 from shoal.catalog.entries import ChangeAuth, SchemaChange
@@ -20,11 +20,15 @@ from shoal.errors import (
     InsufficientPrivilege,
     InvalidParameterValue,
     OutcomeUnknown,
+    QueryCanceled,
     UndefinedObject,
 )
+from shoal.node.block import warning
 from shoal.node.execute import session_facts
 from shoal.node.portals import Portal
+from shoal.node.users import ADMIN_ID
 from shoal.pgwire.auth import SALT_BYTES, make_secret
+from shoal.pgwire.messages import NoticeResponse
 from shoal.sql import ast
 from shoal.sql.bind.ddl import DdlStatement, bind_ddl
 from shoal.sql.explain import explain
@@ -32,9 +36,8 @@ from shoal.sql.local import compile_program
 from shoal.types.values import Stored
 
 if TYPE_CHECKING:
+    from shoal.node.executing import Executing
     from shoal.node.session import Session
-
-ADMIN_ID: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +47,32 @@ class Answer:
 
 
 class Commands:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, executing: Executing) -> None:
         self._session = session
+        self._executing = executing
 
     def run(self, portal: Portal, statement: ast.Statement) -> Answer | Coroutine[Any, Any, Answer]:
         """The answer, or what will give it."""
         match statement:
             case ast.Begin():
-                read_only = statement.read_only
-                session_default = self._session.settings.read_only
-                self._session.notice(
-                    self._session.block.begin(session_default if read_only is None else read_only)
-                )
+                settings = self._session.settings
+                read_only = settings.read_only if statement.read_only is None else statement.read_only
+                self._session.notice(self._session.block.begin(read_only, settings.keep()))
                 return Answer("BEGIN")
             case ast.Commit():
-                return self._end(*self._session.block.commit())
+                block = self._session.block
+                return self._end(block.commit, undo=block.status == "E")
             case ast.Rollback():
-                return self._end(*self._session.block.rollback())
+                return self._end(self._session.block.rollback, undo=True)
             case ast.Savepoint():
-                self._session.block.savepoint(statement.name.text)
+                self._session.block.savepoint(statement.name.text, self._session.settings.keep())
                 return Answer("SAVEPOINT")
             case ast.ReleaseSavepoint():
                 self._session.block.release(statement.name.text)
                 return Answer("RELEASE")
             case ast.RollbackTo():
-                self._session.block.rollback_to(statement.name.text)
+                kept = self._session.block.rollback_to(statement.name.text)
+                self._report(self._session.settings.go_back(kept))
                 return Answer("ROLLBACK")
             case ast.SetVariable():
                 return self._set(statement)
@@ -99,29 +103,39 @@ class Commands:
 
     # --- blocks and settings ---------------------------------------------------------------------
 
-    def _end(self, tag: str, notice: Any) -> Answer:
-        self._session.notice(notice)
+    def _end(self, end: Callable[[], tuple[str, NoticeResponse | None]], *, undo: bool) -> Answer:
+        session = self._session
+        begun_with = session.block.settings_at_rollback
+        if begun_with is not None:
+            session.close_portals()
+            settings = session.settings
+            self._report(settings.go_back(begun_with) if undo else settings.end_local())
+        tag, notice = end()
+        session.notice(notice)
         return Answer(tag)
 
+    def _report(self, names: Iterable[str | None]) -> None:
+        """Tells the client which settings have changed, of those that it follows."""
+        for name in names:
+            if name is not None:
+                self._session.report(name)
+
     def _set(self, statement: ast.SetVariable) -> Answer:
-        if statement.local:
-            raise FeatureNotSupported(
-                "SET LOCAL is not supported: there is nothing yet that a transaction block could undo",
-                position=statement.at + 1,
-            )
+        session = self._session
         value = ", ".join(statement.values) if statement.values else None
-        reported = self._session.settings.set(statement.name.text, value)
-        if reported is not None:
-            self._session.report(reported)
+        if not statement.local:
+            self._report([session.settings.set(statement.name.text, value)])
+        elif session.block.status == "I":
+            session.notice(warning("25P01", "SET LOCAL can only be used in transaction blocks"))
+        else:
+            self._report([session.settings.set_local(statement.name.text, value)])
         return Answer("SET")
 
     def _set_transaction(self, statement: ast.SetTransaction) -> Answer:
         if statement.read_only is not None:
             if statement.session:
-                self._session.settings.set(
-                    "default_transaction_read_only", "on" if statement.read_only else "off"
-                )
-                self._session.report("default_transaction_read_only")
+                value = "on" if statement.read_only else "off"
+                self._report([self._session.settings.set("default_transaction_read_only", value)])
             else:
                 self._session.notice(self._session.block.set_read_only(statement.read_only))
         return Answer("SET")
@@ -137,13 +151,8 @@ class Commands:
 
     def _reset(self, statement: ast.Reset) -> Answer:
         settings = self._session.settings
-        if statement.name is None:
-            for name in settings.reset_all():
-                self._session.report(name)
-        else:
-            reported = settings.set(statement.name.text, None)
-            if reported is not None:
-                self._session.report(reported)
+        name = statement.name
+        self._report(settings.reset_all() if name is None else [settings.set(name.text, None)])
         return Answer("RESET")
 
     def _discard(self, statement: ast.Discard) -> Answer:
@@ -153,8 +162,7 @@ class Commands:
                 if self._session.block.status != "I":
                     raise FeatureNotSupported("DISCARD ALL cannot run inside a transaction block")
                 self._session.drop_statements()
-                for name in self._session.settings.reset_all():
-                    self._session.report(name)
+                self._report(self._session.settings.reset_all())
                 return Answer("DISCARD ALL")
             case "plans":
                 return Answer("DISCARD PLANS")
@@ -195,15 +203,18 @@ class Commands:
             return changes[0] if changes else None
 
         timeout = statement.wait.timeout
+        limit = asyncio.timeout(float(timeout) if timeout is not None else None)
         try:
             # GLOBALLY and LOCALLY are one and the same while a cluster is one instance.
-            async with asyncio.timeout(float(timeout) if timeout is not None else None):
-                if await node.schema_changes.carry_out(change, user_id):
-                    session.wrote()
+            async with limit:
+                with self._executing.stoppable():
+                    if await node.schema_changes.carry_out(change, user_id):
+                        session.wrote()
         except TimeoutError:
-            raise OutcomeUnknown(
-                "timeout", detail="The schema change goes on, and will be committed or aborted."
-            ) from None
+            raise QueryCanceled("timeout", detail="It waited for another schema change.") from None
+        except OutcomeUnknown as error:
+            error.message = "timeout" if limit.expired() else self._executing.stopped().message
+            raise
         return Answer(_tag(statement))
 
     async def _alter_system(self, statement: ast.AlterSystem) -> Answer:
@@ -218,8 +229,8 @@ class Commands:
             statement.tier.text if statement.tier is not None else None,
             self._session.user_id,
         )
-        self._session.wrote()
         await self._session.node.log.propose(entry)
+        self._session.wrote()
         return Answer("ALTER SYSTEM")
 
     async def _alter_user(self, statement: ast.AlterUserPassword) -> Answer:
@@ -237,8 +248,8 @@ class Commands:
         secret = make_secret(
             "md5" if method == "md5" else "scram-sha256", name, statement.password, os.urandom(SALT_BYTES)
         )
-        self._session.wrote()
         await node.log.propose(ChangeAuth(user_id, method, secret))
+        self._session.wrote()
         return Answer("ALTER ROLE")
 
     def _admin_only(self, command: str) -> None:

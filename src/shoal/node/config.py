@@ -360,7 +360,9 @@ def load(
         *_from_assignments(assignments, problems),
     ):
         if key == _SECRET and source.startswith("-"):
-            problems.append(f"{source}: process arguments are seen by all: use {_BY_KEY[key].variable} or a file")
+            problems.append(
+                f"{source}: process arguments are seen by all: use {_BY_KEY[key].variable} or a file"
+            )
         elif key in _BY_KEY:
             try:
                 chosen[key] = (source, _BY_KEY[key].parse(value))

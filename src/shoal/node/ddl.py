@@ -17,21 +17,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from shoal.catalog.apply import Catalog, Pending, after, check, conflicts
 from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, Entry, SchemaChange
 from shoal.catalog.schema import Table
-from shoal.errors import ObjectInUse, ShoalError
+from shoal.errors import ObjectInUse, OutcomeUnknown, ShoalError
 from shoal.node.catalog_log import CatalogLog
+from shoal.node.execute import write
 from shoal.storage import tables
 from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.dropping import Dropping, put_aside, put_aside_tables
-from shoal.storage.writer import Outcome, Writer, WriteSession, WriteWork
+from shoal.storage.writer import Writer, WriteSession
 
 _log: Final = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _AGAIN_SECONDS: Final = 0.5
 
@@ -82,6 +81,16 @@ class _PutAside:
 
 
 @dataclass(frozen=True, slots=True)
+class _Nothing:
+    """Its turn comes when all writes that were submitted before it are done."""
+
+    one_statement = True
+
+    def run(self, session: WriteSession) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
 class _PutAllAside:
     """The same of all tables but the known ones. What a stopped instance had put aside is in the answer, too."""
 
@@ -105,13 +114,25 @@ class SchemaChanges:
         self._writer = writer
         self._loop = loop
         self._under_way: set[asyncio.Task[None]] = set()
+        self._unprepared: set[asyncio.Task[Any] | None] = set()  # they wait for another change of the table
 
     async def carry_out(self, bind: BindChange, user_id: int) -> bool:
         """Returns when it is committed, False if there was nothing to do; raises why it was refused or aborted.
 
-        It comes to an end whoever waits for it: a client that leaves or loses its patience stops nothing.
+        Once prepared it comes to an end, whoever waits for it: a client that loses its patience stops nothing,
+        and hears OutcomeUnknown. Before that, being cancelled is the end of it.
         """
-        return await asyncio.shield(self._loop.create_task(self._carry_out(bind, user_id)))
+        task = self._loop.create_task(self._carry_out(bind, user_id))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task in self._unprepared:
+                task.cancel()
+            if task in self._unprepared or task.cancelled():
+                raise
+            raise OutcomeUnknown(
+                "canceling statement", detail="The schema change goes on, and will be committed or aborted."
+            ) from None
 
     async def _carry_out(self, bind: BindChange, user_id: int) -> bool:
         def prepare(db: CatalogDb) -> Entry | None:
@@ -125,7 +146,7 @@ class SchemaChanges:
 
         while (change := bind(self._log.catalog)) is not None:
             if conflicts(self._log.catalog, change):
-                await self._log.next_change()
+                await self._next_change()
                 continue
             try:
                 version = await self._log.propose_after(prepare)
@@ -142,8 +163,17 @@ class SchemaChanges:
             return True
         return False
 
+    async def _next_change(self) -> None:
+        task = asyncio.current_task()
+        self._unprepared.add(task)
+        try:
+            await self._log.next_change()
+        finally:
+            self._unprepared.discard(task)
+
     async def recover(self) -> None:
         """At start: ends what was prepared, and drops tables that nothing names."""
+        await self._make_unlogged()
         for version in sorted(self._log.catalog.pending):
             pending = self._log.catalog.pending[version]
             _log.info("going on with a schema change: %s", pending.change)
@@ -152,16 +182,16 @@ class SchemaChanges:
             except ShoalError as error:
                 await self._abort(pending, error)
                 _log.warning("the schema change was aborted: %s", error.message)
-        await self._make_unlogged()
         known = {(table.file, table.physical) for table in self._log.catalog.schema.tables.values()}
-        for file, name in await self._write(_PutAllAside(frozenset(known))):
+        for file, name in await write(self._writer, _PutAllAside(frozenset(known))):
             Dropping(self._writer, name, schema=file).start()
+        await self._log.tidy()
 
     async def _make_unlogged(self) -> None:
         """Their file was deleted at start: empty ones take their place."""
         for table in self._log.catalog.schema.tables.values():
             if table.unlogged:
-                await self._write(_Migrate(None, table))
+                await write(self._writer, _Migrate(None, table))
 
     async def _finish(self, pending: Pending) -> None:
         """What is raised leaves it pending: it must be aborted."""
@@ -171,15 +201,11 @@ class SchemaChanges:
         table = becomes or before
         assert table is not None, pending
         if becomes is not None and table.is_sharded:
-            await self._write(_Migrate(before, becomes))
+            await write(self._writer, _Migrate(before, becomes))
         elif becomes is not None:
             await self._check_global(before, becomes)
         await self._log.propose(DdlCommit(pending.version))
-        if (
-            before is not None
-            and before.is_sharded
-            and (becomes is None or becomes.physical != before.physical)
-        ):
+        if before is not None and (becomes is None or becomes.physical != before.physical):
             self._later(self._drop(before))
 
     async def _abort(self, pending: Pending, why: ShoalError) -> None:
@@ -188,7 +214,7 @@ class SchemaChanges:
         before = schema.tables_by_id.get(pending.table_id)
         becomes = after(schema, pending.change, pending.version)
         if becomes is not None and becomes.is_sharded:
-            await self._write(_Revert(before, becomes))
+            await write(self._writer, _Revert(before, becomes))
         await self._log.propose(DdlAbort(pending.version, why.sqlstate, why.message))
 
     async def _abort_at_last(self, pending: Pending, why: ShoalError) -> None:
@@ -218,23 +244,14 @@ class SchemaChanges:
 
     async def _drop(self, table: Table) -> None:
         try:
-            name = await self._write(_PutAside(table.file, table.physical))
+            # Behind all writes that were submitted while a statement could still name it.
+            if not table.is_sharded:
+                await write(self._writer, _Nothing())
+                await self._log.tidy()
+                return
+            name = await write(self._writer, _PutAside(table.file, table.physical))
             if name is not None:
                 Dropping(self._writer, name, schema=table.file).start()
         except ShoalError as error:
             # It stays as garbage until the next start, which drops what nothing names.
             _log.warning("dropping %s failed: %s", table.physical, error.message)
-
-    async def _write(self, work: WriteWork[T]) -> T:
-        future: asyncio.Future[T] = self._loop.create_future()
-
-        def done(outcome: Outcome[T]) -> None:
-            if future.done():
-                return
-            if outcome.error is not None:
-                future.set_exception(outcome.error)
-            else:
-                future.set_result(outcome.result())
-
-        self._writer.submit(work, done)
-        return await future

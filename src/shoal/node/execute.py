@@ -6,6 +6,7 @@ Not here: what comes before and after on the wire (executing.py), the threads (s
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from shoal.node.statements import ManyRows
 from shoal.sql.plan import SessionFact
 from shoal.sql.program import Program
 from shoal.storage.catalog_db import CatalogDb, DryRun
-from shoal.storage.writer import Outcome, WriteSession
+from shoal.storage.writer import Outcome, Writer, WriteSession, WriteWork
 from shoal.types.datetimes import midnight, with_precision
 from shoal.types.values import Stored
 from shoal.types.zones import Zone
@@ -179,6 +180,22 @@ def _refuse_changed_tables(program: Program, schema: Schema) -> None:
     assert program.writes is not None
     if not schema.tables_by_id[program.writes.id].operable:
         raise SchemaChanged(f"table {program.writes.name} is being changed")
+
+
+async def write(writer: Writer, work: WriteWork[T]) -> T:
+    """For what is rare: sessions submit their works themselves, without a future."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: Outcome[T]) -> None:
+        if future.done():
+            return
+        if outcome.error is not None:
+            future.set_exception(outcome.error)
+        else:
+            future.set_result(outcome.result())
+
+    writer.submit(work, done)
+    return await future
 
 
 def session_facts(

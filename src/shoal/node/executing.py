@@ -35,6 +35,7 @@ from shoal.node.execute import (
     canceled_by_user,
     dml_on_global,
     session_facts,
+    write,
 )
 from shoal.node.portals import Portal
 from shoal.node.statements import ManyRows, Prepared, ResultShape
@@ -72,7 +73,7 @@ class Executing:
         self._node = session.node
         self._wire = wire
         self._metrics = session.node.metrics
-        self._commands = Commands(session)
+        self._commands = Commands(session, self)
         self.pending: deque[_PendingWrite] = deque()
         self._reading: Portal | None = None
         self._max_rows = 0
@@ -127,6 +128,11 @@ class Executing:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def wait_until_drained(self, go_on: Callable[[], None]) -> None:
+        """Until the client has read what is there for it."""
+        self._session.wait()
+        self._resume_on_drain = go_on
 
     def on_drained(self) -> None:
         """The client has read what was buffered."""
@@ -407,7 +413,7 @@ class Executing:
             if table.is_sharded:
                 work = ProgramWork(program, values, node.guard, timeout_ms)
                 self._work = work.control
-                written = await node.write(work)
+                written = await write(node.writer, work)
             else:
                 node.check_global_write(table, session.user_id)
                 self._work = control = Control(node.catalog_guard, timeout_ms)
@@ -484,7 +490,7 @@ class Executing:
         self._metrics.statements += 1
         work = ManyWork(many, node.guard, session.settings.statement_timeout_ms)
         self._work = work.control
-        written = await node.write(work)
+        written = await write(node.writer, work)
         session.wrote()
         session.send(command_complete(f"INSERT 0 {written.count}"))
         return True

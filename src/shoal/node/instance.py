@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import apsw
 import uvloop
@@ -32,9 +32,10 @@ from shoal import __version__
 from shoal.catalog.apply import Applied, Catalog
 from shoal.catalog.schema import Schema, Table, TableId
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
-from shoal.catalog.system import PICO_DB_CONFIG, PICO_USER, PROTECTED
+from shoal.catalog.system import PICO_DB_CONFIG, PICO_USER
 from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
 from shoal.node import bootstrap
+from shoal.node.aside import Aside
 from shoal.node.bootstrap import Addresses, Identity
 from shoal.node.catalog_log import CatalogLog
 from shoal.node.config import Address, Config, Running
@@ -53,12 +54,10 @@ from shoal.storage.directory import InstanceDirectory
 from shoal.storage.functions import register, register_guard
 from shoal.storage.readers import PointReader, ReaderPool
 from shoal.storage.sqlite import Settings, SqliteFiles, WalMode, open_catalog
-from shoal.storage.writer import Outcome, Writer, WriteWork
+from shoal.storage.writer import Writer
 from shoal.types.values import Stored
 
 _log: Final = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class Limits:
@@ -137,6 +136,7 @@ class Node:
         self.writer.start()
         self.log = CatalogLog(db, loop, self.fail)
         self.log.on_change(self._on_change)
+        self.aside = Aside(loop)
         self.statements = Statements(lambda: self.log.catalog.schema)
         self.limits = Limits(lambda: self.cluster_settings)
         self.schema_changes = SchemaChanges(self.log, self.writer, loop)
@@ -188,25 +188,11 @@ class Node:
             return
         if user_id != ADMIN_ID:
             raise InsufficientPrivilege(f"Write access to space '{table.name}' is denied")
-        if table.id in PROTECTED:
-            raise InsufficientPrivilege(
-                f"{table.name} is changed by schema statements only, not by INSERT, UPDATE or DELETE"
-            )
-
-    async def write(self, work: WriteWork[T]) -> T:
-        """For what is rare; sessions submit to the writer themselves."""
-        future: asyncio.Future[T] = self.loop.create_future()
-
-        def done(outcome: Outcome[T]) -> None:
-            if future.done():
-                return
-            if outcome.error is not None:
-                future.set_exception(outcome.error)
-            else:
-                future.set_result(outcome.result())
-
-        self.writer.submit(work, done)
-        return await future
+        # What this instance and the others know of themselves must not be pulled away under them.
+        raise InsufficientPrivilege(
+            f"{table.name} is a system table: it is changed by schema statements, ALTER SYSTEM, ALTER USER and the"
+            " instances themselves, not by INSERT, UPDATE or DELETE"
+        )
 
     def query_plan(self, sql: str) -> list[str]:
         """SQLite's own plan of a text, for EXPLAIN (RAW). It only compiles, so the loop may do it."""

@@ -16,13 +16,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol
 
 from shoal.errors import (
     DuplicateCursor,
     DuplicateStatement,
     Fault,
     FeatureNotSupported,
+    InFailedTransaction,
     InternalError,
     OutcomeUnknown,
     ProtocolViolation,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 
 # How a request for a point read ends, with the unnamed portal.
 _SYNC: Final = encode_all(Sync())
@@ -130,7 +133,7 @@ class Session:
         self._frames = frames
         self.base: list[bytes] = []  # answers that can be sent
         self.out = self.base  # where the next answer goes: behind that of the last pending write
-        self._held: tuple[int, bytes] | None = None
+        self._held: Callable[[], None] | None = None  # what comes behind the answers that are waited for
         self._phase: Phase = IDLE
         self._busy = False
         self._closed = False
@@ -172,7 +175,7 @@ class Session:
                 for kind, payload in self._frames:
                     if executing.pending and kind not in _CHAINED:
                         # Its answer may depend on what the writes before it did.
-                        self._hold(kind, payload)
+                        self._hold(partial(self._take, kind, payload))
                         return
                     was = self._phase
                     following = STEPS[was][kind]
@@ -192,7 +195,10 @@ class Session:
                             break
             except ShoalError as error:
                 if not handling:  # of the frames themselves: nobody knows where the next one begins
-                    self._end_with(error)
+                    if executing.pending:
+                        self._hold(partial(self._end_with, error))
+                    else:
+                        self._end_with(error)
                     return
                 self.fail(error)
             except Exception as error:
@@ -201,24 +207,27 @@ class Session:
                 break
         self.flush()
 
-    def _take_held(self, kind: int, payload: bytes) -> None:
-        """The message that had to wait for the writes before it."""
+    def _take(self, kind: int, payload: bytes) -> None:
+        """A message that had to wait for the writes before it."""
         was = self._phase
         following = STEPS[was][kind]
         if following is None:
             self._end_with(_out_of_turn(was, kind))
             return
         self._phase = following
-        if was is SKIPPING and following is SKIPPING:
-            return
+        if was is not SKIPPING or following is not SKIPPING:
+            self._guarded(self._handlers[kind], payload)
+
+    def _guarded(self, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """What it raises is answered."""
         try:
-            self._handlers[kind](payload)
+            step(*args, **kwargs)
         except ShoalError as error:
             self.fail(error)
         except Exception as error:
             self._fail_by_bug(error)
 
-    def _fail_by_bug(self, error: Exception) -> None:
+    def _fail_by_bug(self, error: BaseException) -> None:
         _log.error("a bug met by a client's message", exc_info=error)
         self.fail(InternalError(f"internal error: {error!r}"))
 
@@ -228,9 +237,9 @@ class Session:
         self.flush()
         self._end()
 
-    def _hold(self, kind: int, payload: bytes) -> None:
-        """Keeps a message until the writes before it are answered."""
-        self._held = (kind, payload)
+    def _hold(self, step: Callable[[], None]) -> None:
+        """To be done when what is waited for is answered."""
+        self._held = step
         self._busy = True
         self.flush()
 
@@ -240,7 +249,7 @@ class Session:
     def flush(self) -> None:
         out = self.base
         # While writes are pending their answers are near: one write for all of them.
-        if out and (not self._executing.pending or len(out) > _ANSWERS_HELD_MAX):
+        if out and not self._closed and (not self._executing.pending or len(out) > _ANSWERS_HELD_MAX):
             self._wire.write(out[0] if len(out) == 1 else b"".join(out))
             out.clear()
 
@@ -253,15 +262,20 @@ class Session:
             self.out.append(notice.encode())
 
     def report(self, name: str) -> None:
-        """Tells the client a setting that it follows."""
+        """Tells the client that a setting which it follows has changed."""
+        if name == "TimeZone":
+            # How a statement reads and writes points in time is part of it.
+            self.statements = {known: prepared.outdated() for known, prepared in self.statements.items()}
         self.out.append(ParameterStatus(name, self.settings[name]).encode())
 
     def fail(self, error: ShoalError) -> None:
         """The statement at hand failed. The session goes on."""
         self._metrics.errors += 1
         self.block.fail()
-        if self._wrote_before and error.detail is None and self.block.status == "I":
-            # PostgreSQL would have undone them: they were one transaction there.
+        # PostgreSQL would have undone them: they were one transaction there. An error behind a pending write is
+        # told only if that succeeds.
+        wrote = self._wrote_before or self.out is not self.base
+        if wrote and error.detail is None and self.block.status == "I":
             error.detail = "The statements before this one were applied, and stand."
         self.out.append(ErrorResponse.of(error).encode())
         if self.is_simple:
@@ -283,15 +297,10 @@ class Session:
         if self._closed:
             return
         if self.is_simple:
-            try:
-                self._next_of_script()
-            except ShoalError as error:
-                self.fail(error)
-            except Exception as error:
-                self._fail_by_bug(error)
+            self._guarded(self._next_of_script)
         held, self._held = self._held, None
         if held is not None:
-            self._take_held(*held)
+            held()
         self.pump()
         if not self._busy:
             self._wire.resume()
@@ -313,8 +322,7 @@ class Session:
                 self.wrote()
             self.fail(error)
         elif error is not None:
-            _log.error("a bug met by a client's statement", exc_info=error)
-            self.fail(InternalError(f"internal error: {error!r}"))
+            self._fail_by_bug(error)
         self.go_on()
 
     def cancel(self) -> None:
@@ -332,7 +340,7 @@ class Session:
         """The connection is gone, or goes now."""
         self._closed = True
         self._executing.close()
-        self._close_portals()
+        self.close_portals()
         self.drop_statements()
 
     def _end(self) -> None:
@@ -376,15 +384,19 @@ class Session:
 
     async def _query_later(self, text: str) -> None:
         """Parsing a long text takes longer than others should wait: a thread does it."""
-        statements, settings = self.node.statements, self.settings
-        run = self.node.loop.run_in_executor
-        many = await run(None, statements.many_rows, text, settings)
+        statements, settings, aside = self.node.statements, self.settings, self.node.aside
+        with self._executing.stoppable():
+            many = await aside.run(statements.many_rows, text, settings)
         if many is not None and await self._executing.insert_many(many):
             return
-        script = await run(None, statements.script, text)
+        with self._executing.stoppable():
+            script = await aside.run(statements.script, text)
+            alone = len(script) == 1
+            ahead = (
+                await aside.run(statements.prepare_simple, script[0], text, True, settings) if alone else None
+            )
         self._start_script(text, script)
-        if self._alone:
-            self._ahead = await run(None, statements.prepare_simple, script[0], text, True, settings)
+        self._ahead = ahead
 
     def _next_of_script(self) -> None:
         """Runs on until something has to be waited for, or the script ends."""
@@ -396,6 +408,10 @@ class Session:
                     parsed, self._script_text, self._alone, self.settings
                 )
             self._start_simple(prepared, None, in_script=True)
+            if len(self.base) >= _GATHERED_MAX and not self._busy:
+                self.flush()
+                if self._wire.is_full():
+                    self._executing.wait_until_drained(self.go_on)
         if not self._busy and self.is_simple and not self._script:
             self._end_simple()
 
@@ -415,6 +431,7 @@ class Session:
     def _end_simple(self) -> None:
         self.is_simple = False
         self._wrote_before = False
+        self._script_text = ""
         self.send(READY_FOR_QUERY[self.block.status])
 
     # --- extended protocol -----------------------------------------------------------------------
@@ -436,11 +453,15 @@ class Session:
         return self.node.statements.prepare(parse.text, parse.parameter_types, self.settings)
 
     async def _parse_later(self, parse: Parse) -> None:
-        self._parsed(parse.statement, await self.node.loop.run_in_executor(None, self._prepare, parse))
+        with self._executing.stoppable():
+            prepared = await self.node.aside.run(self._prepare, parse)
+        self._parsed(parse.statement, prepared)
 
     def _parsed(self, name: str, prepared: Prepared) -> None:
+        if self._closed:
+            return
         if self.block.status == "E" and not _ends_block(prepared):
-            self.block.enter(writes=None, session_read_only=False)
+            raise InFailedTransaction
         self.node.limits.open_statement()
         self.statements[name] = prepared
         self.out.append(PARSE_COMPLETE)
@@ -450,6 +471,8 @@ class Session:
         prepared = self.statements.get(bind.statement)
         if prepared is None:
             raise UndefinedStatement(_no_statement(bind.statement))
+        if self.block.status == "E" and not _ends_block(prepared):
+            raise InFailedTransaction
         if prepared.schema is not self.node.log.catalog.schema:
             self.statements[bind.statement] = prepared = self.node.statements.current(prepared, self.settings)
         raw = bind.parameters
@@ -497,7 +520,7 @@ class Session:
         if described:
             self.out.append(shape.description)
         try:
-            if prepared.is_point_read and self.block.status != "E":
+            if prepared.is_point_read:
                 self._metrics.statements += 1
                 self.out.append(self._executing.point_read(prepared, values, None, shape))
             else:
@@ -512,7 +535,7 @@ class Session:
     def _sync_behind(self) -> None:
         """The Sync that was taken together with what came before it."""
         if self._busy or self._executing.pending:
-            self._hold(Sync.kind, b"")
+            self._hold(partial(self._take, Sync.kind, b""))
         else:
             self._phase = IDLE
             self._on_sync(b"")
@@ -532,19 +555,14 @@ class Session:
         execute = Execute.decode(payload)
         portal = self._portal(execute.portal)
         if self._executing.pending and not self._executing.can_chain(portal):
-            self._hold(Execute.kind, payload)
+            self._hold(partial(self._take, Execute.kind, payload))
             return
         max_rows = max(execute.max_rows, 0)
         # What asks for one row of whatever there may be: the Sync right behind drops what is left.
         if not max_rows or self.block.status != "I" or not self._frames.take_exactly(_SYNC):
             self._executing.execute(portal, max_rows)
             return
-        try:
-            self._executing.execute(portal, max_rows, last=True)
-        except ShoalError as error:
-            self.fail(error)
-        except Exception as error:
-            self._fail_by_bug(error)
+        self._guarded(self._executing.execute, portal, max_rows, last=True)
         self._sync_behind()
 
     def _on_close(self, payload: bytes) -> None:
@@ -562,7 +580,7 @@ class Session:
         if payload:
             Sync.decode(payload)
         if self.portals and self.block.status != "T":
-            self._close_portals()
+            self.close_portals()
         self._wrote_before = False
         self.out.append(READY_FOR_QUERY[self.block.status])
 
@@ -592,13 +610,11 @@ class Session:
             self.node.limits.portals -= 1
             portal.close()
 
-    def _close_portals(self) -> None:
+    def close_portals(self) -> None:
         self.node.limits.portals -= len(self.portals)
         for portal in self.portals.values():
             portal.close()
         self.portals.clear()
-
-    close_portals = _close_portals
 
     def _drop_statement(self, name: str) -> None:
         if self.statements.pop(name, None) is not None:

@@ -10,7 +10,9 @@ have changed what stays as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from shoal import __version__
@@ -87,9 +89,9 @@ def _choice(*choices: str) -> Callable[[str], str]:
 
 
 def _digits(value: str) -> str:
-    if not value.lstrip("-").isdigit() or not -15 <= int(value) <= 3:
+    if not re.fullmatch(r"[+-]?[0-9]{1,2}", value) or not -15 <= int(value) <= 3:
         raise ValueError("a whole number from -15 to 3")
-    return value
+    return str(int(value))
 
 
 def _read_only(value: str) -> str:
@@ -114,7 +116,7 @@ _SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
     "standard_conforming_strings": ("on", _only("on", "true")),
     "backslash_quote": ("safe_encoding", _only("safe_encoding")),
     "bytea_output": ("hex", _only("hex")),
-    "search_path": ("public", _only("public", '"$user", public', "''", '""')),
+    "search_path": ("public", _only("public", '"$user", public', "$user, public", "''", '""', "")),
     "server_version": (server_version(__version__), _read_only),
     "server_version_num": ("150000", _read_only),
     "is_superuser": ("on", _read_only),
@@ -139,7 +141,13 @@ _SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
 _BY_LOWER: Final = {name.lower(): name for name in _SETTINGS}
 _ALIASES: Final = {"names": "client_encoding", "time zone": "TimeZone"}
 
-Report = Callable[[str, str], None]
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """All settings as they were at a moment, for a block or a savepoint to go back to."""
+
+    values: Mapping[str, str]
+    behind_local: Mapping[str, str]
 
 
 class SessionSettings:
@@ -153,6 +161,7 @@ class SessionSettings:
         self.read_only = False
         self.opcode_max: int | None = None  # None: not said
         self.row_max: int | None = None
+        self._behind_local: dict[str, str] = {}  # what SET LOCAL has covered until the block ends
         for name, value in startup.items():
             self.set(name, value)
         self._initial = dict(self._values)
@@ -171,6 +180,7 @@ class SessionSettings:
     def set(self, name: str, value: str | None) -> str | None:
         """Sets it; None: back to what the session began with. Returns its name where clients follow it."""
         known = self.resolve(name)
+        self._behind_local.pop(known, None)
         if value is None:
             self._values[known] = self._initial[known]
         else:
@@ -185,13 +195,34 @@ class SessionSettings:
         self._take_effect(known)
         return known if known.lower() in REPORTED else None
 
+    def set_local(self, name: str, value: str | None) -> str | None:
+        """The same, until the block ends."""
+        known = self.resolve(name)
+        behind = self._behind_local.get(known, self._values[known])
+        reported = self.set(name, value)
+        self._behind_local[known] = behind
+        return reported
+
+    def end_local(self) -> list[str]:
+        """The block ends, and SET LOCAL with it."""
+        return self._change(self._values | self._behind_local, {})
+
+    def keep(self) -> Kept:
+        return Kept(dict(self._values), dict(self._behind_local))
+
+    def go_back(self, kept: Kept) -> list[str]:
+        return self._change(kept.values, kept.behind_local)
+
     def reset_all(self) -> list[str]:
+        return self._change(self._initial, {})
+
+    def _change(self, values: Mapping[str, str], behind_local: Mapping[str, str]) -> list[str]:
         """Returns the names whose values changed and that clients follow."""
-        changed = [name for name in REPORTED.values() if self._values[name] != self._initial[name]]
-        self._values = dict(self._initial)
-        for name in self._values:
+        before, self._values, self._behind_local = self._values, dict(values), dict(behind_local)
+        changed = [name for name, value in before.items() if values[name] != value]
+        for name in changed:
             self._take_effect(name)
-        return changed
+        return [name for name in changed if name.lower() in REPORTED]
 
     def for_binding(self) -> BindSettings:
         return BindSettings(self.zone, {name.lower(): value for name, value in self._values.items()})

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from shoal.catalog.schema import Schema, Table
@@ -44,6 +46,8 @@ from shoal.types.values import Stored
 from shoal.types.zones import Zone
 
 CACHED_MAX: Final = 10_000
+# A plan takes some hundred bytes per character of its text.
+CACHED_CHARACTERS_MAX: Final = 2_000_000
 # Bulk inserts as one long text come once: keeping them would push everything else out.
 CACHED_TEXT_MAX: Final = 16_384
 # A longer text is read by a thread, so that nobody else waits for it.
@@ -51,6 +55,9 @@ LONG_TEXT: Final = 8_192
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+# Choices of formats that a statement is kept ready for.
+_FORMATS_MAX: Final = 16
 
 _NO_SCHEMA: Final = Schema(-1)
 _NO_PARAMETERS: Final = ParameterDescription(()).encode()
@@ -137,11 +144,18 @@ class Prepared:
         self.names = names
         self.types = types
 
+    def outdated(self) -> Prepared:
+        """The same, but known to hold for no moment: whoever executes it asks for the one that does."""
+        twin = copy(self)
+        twin.schema = _NO_SCHEMA
+        return twin
+
     def shape(self, formats: tuple[int, ...]) -> ResultShape:
         """For the formats that a Bind asked for: none (all text), one for all, or one a column."""
         found = self._shapes.get(formats)
         if found is None:
-            found = self._shapes[formats] = self._make_shape(formats)
+            found = self._make_shape(formats)
+            _remember(self._shapes, formats, found)
         return found
 
     def _make_shape(self, formats: tuple[int, ...]) -> ResultShape:
@@ -163,11 +177,18 @@ class Prepared:
         found = self._decoders.get(formats)
         if found is None:
             spread = _spread(formats, len(self.parameter_oids))
-            found = self._decoders[formats] = tuple(
+            found = tuple(
                 binary_decoder(oid, t) if chosen == BINARY_FORMAT else _text(text_decoder(t, self.zone))
                 for chosen, oid, t in zip(spread, self.parameter_oids, self.parameter_types, strict=True)
             )
+            _remember(self._decoders, formats, found)
         return found
+
+
+def _remember(known: dict[tuple[int, ...], V], formats: tuple[int, ...], made: V) -> None:
+    """Drivers use one or two choices of formats for a statement; whoever uses all gets no memory for them."""
+    if len(known) < _FORMATS_MAX:
+        known[formats] = made
 
 
 def _asks_session(source: Bind) -> bool:
@@ -219,17 +240,27 @@ def _is_plain_insert(program: Program, prepared: Prepared) -> bool:
 
 
 class BoundedCache(Generic[K, V]):
-    """Keeps the latest entries. Dropping the oldest is cheaper per look-up than keeping count of use."""
+    """Keeps the latest entries, up to a number of them and a sum of their weights. Dropping the oldest is
+    cheaper per look-up than keeping count of use. get() and put() may be called from any thread."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, weight_most: int) -> None:
         self._most = most
+        self._weight_most = weight_most
         self._kept: dict[K, V] = {}
+        self._weights: dict[K, int] = {}
+        self._weight = 0
+        self._lock = Lock()
         self.get = self._kept.get
 
-    def put(self, key: K, value: V) -> None:
-        if len(self._kept) >= self._most:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = value
+    def put(self, key: K, value: V, weight: int) -> None:
+        with self._lock:
+            self._weight += weight - self._weights.pop(key, 0)
+            self._weights[key] = weight
+            self._kept[key] = value
+            while len(self._weights) > self._most or self._weight > self._weight_most:
+                oldest = next(iter(self._weights))
+                self._weight -= self._weights.pop(oldest)
+                del self._kept[oldest]
 
 
 @contextmanager
@@ -250,8 +281,12 @@ class Statements:
 
     def __init__(self, schema: Callable[[], Schema]) -> None:
         self._schema = schema
-        self._by_text: BoundedCache[tuple[str, tuple[int, ...], Zone], Prepared] = BoundedCache(CACHED_MAX)
-        self._by_template: BoundedCache[tuple[str, Zone], Prepared] = BoundedCache(CACHED_MAX)
+        self._by_text: BoundedCache[tuple[str, tuple[int, ...], Zone], Prepared] = BoundedCache(
+            CACHED_MAX, CACHED_CHARACTERS_MAX
+        )
+        self._by_template: BoundedCache[tuple[str, Zone], Prepared] = BoundedCache(
+            CACHED_MAX, CACHED_CHARACTERS_MAX
+        )
 
     # --- the extended protocol -------------------------------------------------------------------
 
@@ -269,7 +304,7 @@ class Statements:
                     raise
                 prepared = self._bind(text, parse_one(known.text), known.parameter_oids, settings)
         if len(text) <= CACHED_TEXT_MAX and not prepared.is_private:
-            self._by_text.put(key, prepared)
+            self._by_text.put(key, prepared, len(text))
         return prepared
 
     # --- the simple protocol ---------------------------------------------------------------------
@@ -333,14 +368,14 @@ class Statements:
         if shared and len(text) <= CACHED_TEXT_MAX:
             normalised = normalise(text)
             if normalised is not None:
-                self._by_template.put((normalised.template, settings.zone), prepared)
+                self._by_template.put((normalised.template, settings.zone), prepared, len(text))
         return prepared
 
     # --- versions --------------------------------------------------------------------------------
 
     def current(self, prepared: Prepared, settings: SessionSettings) -> Prepared:
         """The same statement, fit for the schema of this moment. Its row shape stays, or it is refused."""
-        if self._is_current(prepared):
+        if prepared.zone == settings.zone and self._is_current(prepared):
             return prepared
         again = self._bind(prepared.text, prepared.statement, prepared.parameter_oids, settings)
         if again.types != prepared.types or again.names != prepared.names:

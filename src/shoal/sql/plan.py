@@ -410,7 +410,9 @@ class Bound:
     tables: tuple[Table, ...]  # all it reads or writes, each once, in order of appearance
     pinned: frozenset[int]  # literal slots whose values shaped the plan: another literal needs another plan
     volatile: bool  # calls a function whose answer can differ within one statement
-    private: bool = False  # a variable of this session is part of it: never shared, and made anew for each execution
+    private: bool = (
+        False  # a variable of this session is part of it: never shared, and made anew for each execution
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -423,5 +425,3 @@ class Bound:
         if isinstance(self.root, Query):
             return self.root.types
         return tuple(output.expr.type for output in self.root.returning)
-
-

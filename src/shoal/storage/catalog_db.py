@@ -13,7 +13,8 @@ the same rows, whatever the statement looked at.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -87,17 +88,40 @@ class CatalogDb:
         applied = apply(self.catalog, entry, index, self._term)
         if isinstance(entry, ChangeAuth):
             applied = replace(applied, changes=(self._changed_auth(entry),))
-        try:
-            with connection:
-                connection.execute(
-                    "INSERT INTO _raft_log VALUES (?, ?, ?, ?)", (index, self._term, time, encode(entry))
-                )
-                self._write(applied)
-                connection.execute("INSERT OR REPLACE INTO _raft_state VALUES ('applied', ?)", (index,))
-        except apsw.Error as error:
-            raise self._translated(error) from error
+        with self._transaction():
+            connection.execute(
+                "INSERT INTO _raft_log VALUES (?, ?, ?, ?)", (index, self._term, time, encode(entry))
+            )
+            self._write(applied)
+            connection.execute("INSERT OR REPLACE INTO _raft_state VALUES ('applied', ?)", (index,))
         self.catalog, self.last_index = applied.catalog, index
         return index, applied
+
+    @contextmanager
+    def _transaction(self, *, keep: bool = True) -> Iterator[None]:
+        """All of it or nothing; with keep=False nothing in any case."""
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                if keep:
+                    self._commit()
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except apsw.Error as error:
+            raise self._translated(error) from error
+
+    def _commit(self) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except apsw.IOError as error:
+            # Of a failed fsync nobody knows what the disk holds, and of a failed write in the middle of a commit
+            # neither. This replica would go on without an entry that a restart may find.
+            raise Fault(
+                f"the commit of an entry failed on catalog.db: {self._translated(error).message}"
+            ) from error
 
     def _translated(self, error: apsw.Error) -> ShoalError:
         return translate(error, self._naming, files="catalog.db")
@@ -110,10 +134,17 @@ class CatalogDb:
         for change in applied.changes:
             self._put(schema.tables_by_id[TableId(change.table_id)], change)
         if applied.global_table is not None:
+            # The old physical table stays: statements that were planned before may still have their turn.
             before, after = applied.global_table
             tables.migrate(self._connection, before, after, schema="main")
-            if before is not None and (after is None or after.physical != before.physical):
-                tables.drop_table(self._connection, before.physical, schema="main")
+
+    def drop_unnamed(self) -> None:
+        """Physical tables that the catalog doesn't know any more."""
+        known = {table.physical for table in self.catalog.schema.tables.values()}
+        with self._transaction():
+            for physical in tables.physical_tables(self._connection, schema="main"):
+                if physical not in known:
+                    tables.drop_table(self._connection, physical, schema="main")
 
     def _put(self, table: Table, change: RowChange) -> None:
         key = " AND ".join(f"{table.by_number[part.column].physical} = ?" for part in table.primary_key)
@@ -141,15 +172,9 @@ class CatalogDb:
         self._captured = []
         connection.preupdate_hook(self._capture, id="dry run")
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            with self._transaction(keep=False):
                 rows = read(connection.execute(sql, bindings))
                 count = connection.changes()
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-        except apsw.Error as error:
-            raise self._translated(error) from error
         finally:
             connection.preupdate_hook(None, id="dry run")
         return DryRun(tuple(self._captured), rows, count)
@@ -170,17 +195,10 @@ class CatalogDb:
 
     def check_migration(self, before: Table | None, after: Table) -> None:
         """Raises what would make the change of a global table fail: its apply must not find out."""
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction(keep=False):
             if before is not None:
-                tables.refuse_missing_values(connection, before, after, schema="main")
-            tables.migrate(connection, before, after, schema="main")
-        except apsw.Error as error:
-            raise self._translated(error) from error
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+                tables.refuse_missing_values(self._connection, before, after, schema="main")
+            tables.migrate(self._connection, before, after, schema="main")
 
     def read(self, sql: str, bindings: Sequence[Stored] = ()) -> list[Row]:
         try:

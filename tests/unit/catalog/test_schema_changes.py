@@ -97,7 +97,9 @@ def test_script(path: Path, rewrite: bool) -> None:
                     lines.append(f"prepared {version}")
                     continue
                 becomes = after(log.catalog.schema, change, version)
-                log.append(DdlCommit(version) if ending == "commit" else DdlAbort(version, "XX000", "told to"))
+                log.append(
+                    DdlCommit(version) if ending == "commit" else DdlAbort(version, "XX000", "told to")
+                )
                 if ending == "abort":
                     assert log.catalog.schema == before
                     lines.append("aborted")

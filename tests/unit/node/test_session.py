@@ -22,6 +22,7 @@ and what happens around them, in its place among the messages:
     !restart                        of the node; all clients are gone
     !open                           statements and portals that count, and cursors that are read in part
     !until TEXT                     waits until a message with this text has come
+    !until_pending                  waits until a schema change is prepared
 """
 
 from __future__ import annotations
@@ -157,12 +158,14 @@ class Scene:
         self._now = self._connect("1")
         self._unsent = b""
         self._output: list[str] = []
+        self._mark = 0  # where the answers to the last messages begin
 
     def close(self) -> None:
         self._stack.close()
 
     def execute(self, text: str) -> str:
         self._output = []
+        self._mark = 0
         for line in text.split("\n"):
             if line.startswith("!"):
                 self._send()
@@ -179,6 +182,7 @@ class Scene:
         if self._unsent:
             self._now.send_bytes(self._unsent)
             self._unsent = b""
+            self._mark = len(self._output)
 
     def _settle(self) -> None:
         for client in self._clients.values():
@@ -240,9 +244,12 @@ class Scene:
     def until(self, text: str) -> None:
         def come() -> bool:
             self._show()
-            return any(text in line for line in self._output)
+            return any(text in line for line in self._output[self._mark :])
 
         self.inside.until(come, text)
+
+    def until_pending(self, _: str) -> None:
+        self.inside.until(lambda: self.inside.node.catalog.pending, "a schema change")
 
 
 commands: dict[str, Callable[[Scene, str], None]] = {
@@ -259,6 +266,7 @@ commands: dict[str, Callable[[Scene, str], None]] = {
         "release",
         "restart",
         "until",
+        "until_pending",
     )
 }
 

@@ -21,7 +21,7 @@ from shoal.sql.ast import JoinKind, SetKind
 from shoal.sql.local import expressions
 from shoal.sql.local.draft import Draft, derived_columns, quoted, table_columns
 from shoal.sql.optimise.keys import column_number, gives_one_row
-from shoal.sql.walk import conjuncts, rewritten, walk
+from shoal.sql.walk import conjuncts, is_closed, rewritten, walk
 
 _JOINS: Final = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.CROSS: "JOIN"}
 _SETS: Final = {SetKind.UNION: "UNION", SetKind.EXCEPT: "EXCEPT", SetKind.INTERSECT: "INTERSECT"}
@@ -144,6 +144,10 @@ def _values(values: plan.ValuesRows, draft: Draft, named: bool) -> str:
     text = "VALUES " + ", ".join(f"({', '.join(row)})" for row in rows)
     if not named:
         return text
+    if not all(is_closed(value) for row in values.rows for value in row):
+        # Rows that name columns of a query around have no column1, column2, …
+        columns = ", ".join(f"f{n}" for n in range(len(values.types)))
+        return f"SELECT * FROM (WITH v({columns}) AS ({text}) SELECT * FROM v)"
     columns = ", ".join(f"column{n + 1} AS f{n}" for n in range(len(values.types)))
     return f"SELECT {columns} FROM ({text})"
 
@@ -166,7 +170,7 @@ def _block(
         first = _first_scan(block) if as_they_come else None
         source = source_text(block.source, draft, as_they_come, first)
     outputs = [expressions.expression(output.expr, draft) for output in block.outputs]
-    if block.having is not None and not block.group_by and not _has_aggregate(block):
+    if block.grouped and not block.group_by and not _has_aggregate(block):
         # For SQLite, only an aggregate among the outputs makes all rows one group.
         outputs[0] = f"iif(count(*) >= 0, {outputs[0]}, NULL)"
     listed = ", ".join(_output(text, n, named) for n, text in enumerate(outputs))
