@@ -15,7 +15,7 @@ import pytest
 
 SRC: Final = Path(__file__).parent.parent / "src" / "shoal"
 
-CORES: Final = ("types", "topology", "catalog", "sql", "pgwire")
+CORES: Final = ("types", "topology", "catalog", "raft", "governor", "sql", "protocol", "pgwire")
 
 # Besides `errors`, which is a leaf that all may import, and the package itself (its version).
 MAY_IMPORT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -23,11 +23,15 @@ MAY_IMPORT: Final[Mapping[str, tuple[str, ...]]] = {
     "types": (),
     "topology": ("types",),
     "catalog": ("types", "topology"),
+    "raft": (),
+    "governor": ("topology", "catalog"),
     "sql": ("types", "topology", "catalog"),
+    "protocol": ("types",),
     "pgwire": ("types",),
-    "storage": ("catalog", "types", "topology"),
+    "storage": ("raft", "catalog", "types", "topology"),
     "node": (*CORES, "storage"),
-    "cli": ("node",),
+    "sim": (*CORES, "storage"),
+    "cli": ("node", "sim"),
 }
 
 # A core knows no socket, file, clock, task or thread.
