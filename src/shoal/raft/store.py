@@ -36,7 +36,9 @@ class Save:
 
     hard_state: HardState | None = None  # None: unchanged
     entries: tuple[Entry, ...] = ()  # replace whatever the log has from the index of the first of them on
-    committed: tuple[Entry, ...] = ()  # to apply, in order, after `entries` are in the log; the next after `applied`
+    committed: tuple[
+        Entry, ...
+    ] = ()  # to apply, in order, after `entries` are in the log; the next after `applied`
     membership: Membership | None = None  # as of the last of `committed`, where they change it
 
 
