@@ -244,7 +244,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 def test_a_wrong_configuration_is_told_in_full(place: Path) -> None:
     (place / "shoal.yaml").write_text("wal_mod: fsync\n")
     refused = run(
-        *("--config", str(place / "shoal.yaml"), "-c", "peer=127.0.0.1:3301", "--cache-bytes", "much"),
+        *("--config", str(place / "shoal.yaml"), "-c", "peer=nowhere", "--cache-bytes", "much"),
         SHOAL_LOG_LEVEL="loud",
     )
     assert refused.returncode == 1

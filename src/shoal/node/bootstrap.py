@@ -15,7 +15,7 @@ import msgspec
 
 from shoal import __version__
 from shoal.catalog.entries import Dml, RowChange
-from shoal.catalog.schema import Table, Tier, TierName
+from shoal.catalog.schema import Table
 from shoal.catalog.system import (
     PICO_BUCKET,
     PICO_INDEX,
@@ -61,6 +61,14 @@ class Identity:
     incarnation: int
     instance: Row  # the row of _pico_instance
 
+    @property
+    def name(self) -> str:
+        return cast(str, self.instance[0])
+
+    @property
+    def replicaset(self) -> str:
+        return cast(str, self.instance[3])
+
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
@@ -79,23 +87,25 @@ def first_entry(config: Config, addresses: Addresses, now: int, salt: bytes) -> 
     for table in SYSTEM_TABLES:
         rows.append((PICO_TABLE, table_row(table)))
         rows += [(PICO_INDEX, row) for row in index_rows(table)]
-    tier = Tier(TierName(config.tier))
-    rows.append((PICO_TIER, tier_row(tier)))
+    rows += [(PICO_TIER, tier_row(tier)) for tier in config.founding_tiers]
+    (tier,) = (tier for tier in config.founding_tiers if tier.name == config.tier)
     instance_uuid, replicaset_uuid = str(uuid.uuid4()), str(uuid.uuid4())
-    rows.append((PICO_REPLICASET, _replicaset_row(config, replicaset_uuid)))
+    replicaset = config.replicaset or f"{config.tier}_1"
+    name = config.instance_name or f"{replicaset}_1"
+    rows.append((PICO_REPLICASET, _replicaset_row(name, replicaset, config.tier, replicaset_uuid)))
     state = json_text(["Online", 1])
     rows.append(
         (
             PICO_INSTANCE,
             (
-                config.instance_name,
+                name,
                 instance_uuid,
                 RAFT_ID,
-                config.replicaset,
+                replicaset,
                 replicaset_uuid,
                 state,
                 state,
-                json_text({}),
+                json_text(config.failure_domain),
                 config.tier,
                 __version__,
                 1,
@@ -105,19 +115,16 @@ def first_entry(config: Config, addresses: Addresses, now: int, salt: bytes) -> 
         )
     )
     rows += [(PICO_PEER_ADDRESS, row) for row in addresses.rows()]
-    rows.append(
-        (
-            PICO_BUCKET,
-            (config.tier, 1, tier.bucket_count, "active", config.replicaset, config.replicaset),
-        )
-    )
-    for user_id, name, kind in _USERS:
+    if tier.bucket_count:  # a tier without buckets only votes
+        buckets = (config.tier, 1, tier.bucket_count, "active", replicaset, replicaset)
+        rows.append((PICO_BUCKET, buckets))
+    for user_id, user, kind in _USERS:
         auth = None
         if user_id == ADMIN_ID:
             password = config.admin_password
-            secret = make_secret("scram-sha256", name, password, salt) if password else ""
+            secret = make_secret("scram-sha256", user, password, salt) if password else ""
             auth = json_text(["scram-sha256", secret])
-        rows.append((PICO_USER, (user_id, name, 0, auth, ADMIN_ID, kind)))
+        rows.append((PICO_USER, (user_id, user, 0, auth, ADMIN_ID, kind)))
     properties = {
         "cluster_name": config.cluster_name,
         "cluster_uuid": str(uuid.uuid4()),
@@ -129,13 +136,13 @@ def first_entry(config: Config, addresses: Addresses, now: int, salt: bytes) -> 
     return Dml(tuple(_put(table, row) for table, row in rows), ADMIN_ID)
 
 
-def _replicaset_row(config: Config, replicaset_uuid: str) -> Row:
+def _replicaset_row(master: str, name: str, tier: str, replicaset_uuid: str) -> Row:
     return (
-        config.replicaset,
+        name,
         replicaset_uuid,
-        config.instance_name,
-        config.instance_name,
-        config.tier,
+        master,
+        master,
+        tier,
         1.0,
         "auto",
         "ready",
@@ -145,7 +152,7 @@ def _replicaset_row(config: Config, replicaset_uuid: str) -> Row:
         0,
         1,
         1,
-        json_text([config.instance_name]),
+        json_text([master]),
     )
 
 
@@ -186,7 +193,7 @@ def check_identity(db: CatalogDb, identity: Identity, config: Config) -> None:
     }
     for key, value in known.items():
         asked = getattr(config, key)
-        if asked != value:
+        if asked is not None and asked != value:
             raise InvalidConfiguration(
                 f"{key}: {config.instance_dir} belongs to an instance with {key} {value!r}, not {asked!r}"
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from shoal.errors import (
     FeatureNotSupported,
     InsufficientPrivilege,
     InvalidParameterValue,
+    InvalidTextRepresentation,
     OutcomeUnknown,
     QueryCanceled,
     UndefinedObject,
@@ -94,6 +96,8 @@ class Commands:
                 return self._explain(portal, statement)
             case ast.AlterSystem():
                 return self._alter_system(statement)
+            case ast.ExpelInstance():
+                return self._expel(statement)
             case ast.AlterUserPassword():
                 return self._alter_user(statement)
             case _ if isinstance(statement, ast.DDL):
@@ -232,6 +236,16 @@ class Commands:
         await self._session.node.log.propose(entry)
         self._session.wrote()
         return Answer("ALTER SYSTEM")
+
+    async def _expel(self, statement: ast.ExpelInstance) -> Answer:
+        self._admin_only("ALTER SYSTEM")
+        try:
+            uuid.UUID(statement.uuid)
+        except ValueError:
+            raise InvalidTextRepresentation(
+                f'invalid input syntax for type uuid: "{statement.uuid}"'
+            ) from None
+        raise FeatureNotSupported("an instance can't be expelled yet")
 
     async def _alter_user(self, statement: ast.AlterUserPassword) -> Answer:
         self._admin_only("ALTER USER")

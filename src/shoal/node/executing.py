@@ -524,5 +524,6 @@ _WRITING_COMMANDS: Final[Mapping[type, str]] = {
     ast.DropIndex: "DROP INDEX",
     ast.RenameIndex: "RENAME INDEX",
     ast.AlterSystem: "ALTER SYSTEM",
+    ast.ExpelInstance: "ALTER SYSTEM",
     ast.AlterUserPassword: "ALTER ROLE",
 }

@@ -259,7 +259,7 @@ async def serve(config: Config, ready: Callable[[Running], None]) -> None:
                 listeners.http,
                 lambda: Health(
                     state="failed" if node.fault is not None else state,
-                    instance=config.instance_name,
+                    instance=node.identity.name,
                     uptime_seconds=time.monotonic() - started,
                 ),
                 node.metrics,
@@ -318,14 +318,14 @@ def _said(advertised: Address | None, bound: Address) -> str:
 
 def _running(config: Config, node: Node, addresses: Addresses) -> Running:
     return Running(
-        name=config.instance_name,
+        name=node.identity.name,
         uuid=node.identity.instance_uuid,
         pid=os.getpid(),
         pg=addresses.pg,
         rpc=addresses.rpc,
         http=addresses.http,
         tier=config.tier,
-        replicaset=config.replicaset,
+        replicaset=node.identity.replicaset,
     )
 
 
