@@ -107,8 +107,10 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
 
 
 class Propose(msgspec.Struct, frozen=True, array_like=True, tag="cas"):
-    """Compare and swap: the entry goes into the log if nothing that the predicate names has changed."""
+    """Compare and swap: the entry goes into the log if nothing that the predicate names has changed, and the receiver
+    leads in this term."""
 
+    term: int
     predicate: bytes  # catalog/cas.py
     origin: tuple[int, int]
     entry: bytes  # catalog/entries.py

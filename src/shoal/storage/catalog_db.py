@@ -87,6 +87,7 @@ class Installed:
     """What a snapshot has made of the catalog: `changes` lead the rows of the system tables from one to the other.
     Global tables may have any other rows now."""
 
+    index: Index
     before: Catalog
     after: Catalog
     changes: tuple[RowChange, ...]
@@ -146,6 +147,10 @@ class CatalogDb:
     @property
     def applied(self) -> Index:
         return self._log.applied
+
+    @property
+    def applied_term(self) -> Term:
+        return self._log.applied_term
 
     @property
     def last_index(self) -> Index:
@@ -238,8 +243,10 @@ class CatalogDb:
 
     # --- snapshots -------------------------------------------------------------------------------
 
-    def make_snapshot(self) -> SnapshotMark:
+    def make_snapshot(self, chunk_bytes: int | None = None) -> SnapshotMark:
         """Keeps the state as of `applied`, as this moment's read transaction sees it; the writer goes on meanwhile."""
+        if chunk_bytes is not None:
+            self._snapshots.chunk_bytes = chunk_bytes
         connection = open_catalog_reader(self._files, self._settings)
         try:
             connection.execute("BEGIN")
@@ -270,7 +277,7 @@ class CatalogDb:
             self._log.put_hard_state(hard_state)
         self.catalog = after
         self._snapshots.forget_received()
-        return Installed(before, after, changes)
+        return Installed(mark.index, before, after, changes)
 
     # --- transactions ----------------------------------------------------------------------------
 
