@@ -276,6 +276,25 @@ class CatalogLog:
                 return None
             await self._wait(needed, deadline)
 
+    async def propose_at(self, decision: Decision, at: int) -> None:
+        """On the leader, for the governor: what was decided on the state after that entry goes into the log, or
+        RetryableError says why not. There it is planned anew, so nothing is tried twice."""
+        term = self._raft.term
+        predicate = Predicate(self._raft.core.log.term_at(Index(at)) or 0, at, decision.ranges)
+        self._counter += 1
+        counter = self._counter
+        proposal = self._proposals[counter] = _Proposal(self._loop.create_future())
+        try:
+            reply = self.accept(term, predicate, (self._process, counter), decision.entry)
+            if reply.conflict is not None:
+                raise RetryableError(reply.conflict)
+            deadline = self._loop.time() + DEADLINE_SECONDS
+            if await self._settled(proposal, counter, reply.index, deadline) is None:
+                raise RetryableError("another leader's entry took its place")
+        finally:
+            if self._proposals.pop(counter, None) is not None and proposal.index is not None:
+                self._placed.pop(proposal.index, None)
+
     async def _wait(self, index: int, deadline: float) -> None:
         try:
             await self.wait_applied(index, deadline)

@@ -136,6 +136,10 @@ class CatalogDb:
         with self._transaction():
             self._log.put_identity(identity)
 
+    def begin(self, identity: MemberIdentity, save: Save) -> None:
+        """The first save of a cluster, and whose directory this is from now on, at once."""
+        self._save(save, identity)
+
     def rows(self, table: Table) -> list[Row]:
         try:
             return list(self._rows.scan(table))
@@ -166,6 +170,9 @@ class CatalogDb:
 
     def save(self, save: Save) -> tuple[AppliedEntry, ...]:
         """What is raised has changed nothing and may be tried again, unless it is a Fault."""
+        return self._save(save, None)
+
+    def _save(self, save: Save, identity: MemberIdentity | None) -> tuple[AppliedEntry, ...]:
         log = self._log
         applied: tuple[AppliedEntry, ...] = ()
         try:
@@ -179,6 +186,8 @@ class CatalogDb:
                     log.put_applied(save.committed[-1])
                 if save.membership is not None:
                     log.put_membership(save.membership)
+                if identity is not None:
+                    log.put_identity(identity)
         except DataCorrupted as error:
             raise Fault(error.message) from error
         if applied:
