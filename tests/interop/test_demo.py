@@ -411,17 +411,24 @@ def test_the_repl(playground: dict[str, Any], place: Path) -> None:
 
 def test_status(playground: dict[str, Any]) -> None:
     shoal("admin", playground["dir"], "-c", "CREATE TABLE s (a INT PRIMARY KEY, b INT) DISTRIBUTED BY (b)")
-    report = json.loads(shoal("status", playground["dir"], "--json").stdout)
+    answered = shoal("status", playground["dir"], "--json")
+    report = json.loads(answered.stdout)
+    assert (answered.returncode, report["degraded"], report["problems"]) == (0, False, [])
     (expected,) = playground["instances"]
     (found,) = report["instances"]
     assert report["cluster_name"] == playground["cluster_name"]
-    assert found["state"] == "Online"
+    assert report["leader"] == found["name"]
+    known = {"state": "Online", "reachable": True, "health": "running", "leader": True, "role": "voter"}
+    assert known.items() <= found.items()
+    assert found["term"] > 0
+    assert found["commit"] >= found["applied"] > 0
     for key in ("name", "uuid", "pg", "rpc", "http", "tier", "replicaset"):
         assert found[key] == expected[key]
     assert {"name": "s", "distribution": "sharded by b in default"}.items() <= report["tables"][-1].items()
     shown = shoal("status", playground["admin_url"], COLUMNS="150").stdout
     for word in (expected["name"], expected["pg"], "Online", "sharded by b in default", "3000"):
         assert word in shown
+    assert shown.splitlines()[-1] == f"all is well: the instance is Online, and {expected['name']} leads"
 
 
 def test_status_is_there_whatever_the_limits(playground: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import uvicorn
@@ -25,12 +25,27 @@ from shoal.node.metrics import Metrics, MetricsView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RaftHealth:
+    """What this instance knows of the cluster's log. Others may know more."""
+
+    id: int
+    term: int
+    leader_id: int  # 0: it knows of none
+    state: str  # "leader" | "follower" | "candidate" | …
+    applied: int
+    commit: int
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """How the instance is, in the words of /health."""
 
     state: str  # "starting" | "running" | "stopping" | "failed"
     instance: str
     uptime_seconds: float
+    raft: RaftHealth | None = None  # None: it has not got so far
 
 
 class _Uvicorn(uvicorn.Server):
@@ -54,6 +69,7 @@ class HttpServer:
                 "instance": now.instance,
                 "version": __version__,
                 "uptime_seconds": round(now.uptime_seconds, 3),
+                "raft": None if now.raft is None else asdict(now.raft),
             }
             return JSONResponse(body, status_code=200 if now.state == "running" else 503)
 

@@ -41,7 +41,7 @@ from shoal.node.catalog_log import CatalogLog
 from shoal.node.config import Address, Config, Running
 from shoal.node.ddl import SchemaChanges
 from shoal.node.execute import Guard
-from shoal.node.http import Health, HttpServer
+from shoal.node.http import Health, HttpServer, RaftHealth
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
 from shoal.node.pg_server import PgServer
@@ -261,6 +261,7 @@ async def serve(config: Config, ready: Callable[[Running], None]) -> None:
                     state="failed" if node.fault is not None else state,
                     instance=node.identity.name,
                     uptime_seconds=time.monotonic() - started,
+                    raft=_raft_health(node),
                 ),
                 node.metrics,
             )
@@ -314,6 +315,21 @@ def _bind(config: Config) -> Listeners:
 
 def _said(advertised: Address | None, bound: Address) -> str:
     return str(advertised or bound)
+
+
+def _raft_health(node: Node) -> RaftHealth:
+    """Of a cluster of one: it follows itself."""
+    index = node.log.last_index
+    return RaftHealth(
+        id=bootstrap.RAFT_ID,
+        term=1,
+        leader_id=bootstrap.RAFT_ID,
+        state="leader",
+        applied=index,
+        commit=index,
+        voters=(bootstrap.RAFT_ID,),
+        learners=(),
+    )
 
 
 def _running(config: Config, node: Node, addresses: Addresses) -> Running:
