@@ -10,6 +10,7 @@ This is a leaf: every package may import it, it imports none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -27,12 +28,14 @@ class ShoalError(Exception):
         position: int | None = None,
         detail: str | None = None,
         hint: str | None = None,
+        extra: Mapping[str, str | int] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.position = position  # 1-based, in characters of the statement's text
         self.detail = detail
         self.hint = hint
+        self.extra: Mapping[str, str | int] = extra or {}  # for instances, not for people: who leads, …
 
 
 class Fault(Exception):

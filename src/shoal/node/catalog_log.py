@@ -40,7 +40,7 @@ class CatalogLog:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="catalog", daemon=True)
         self.catalog: Catalog = db.catalog
-        self.last_index = db.last_index
+        self.last_index: int = db.last_index
         self._changed: list[Callable[[Applied], None]] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._thread.start()

@@ -53,7 +53,7 @@ from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
 from shoal.storage.functions import register, register_guard
 from shoal.storage.readers import PointReader, ReaderPool
-from shoal.storage.sqlite import Settings, SqliteFiles, WalMode, open_catalog
+from shoal.storage.sqlite import Settings, SqliteFiles, WalMode
 from shoal.storage.writer import Writer
 from shoal.types.values import Stored
 
@@ -223,7 +223,7 @@ async def opened(directory: InstanceDirectory, config: Config, addresses: Addres
     directory.prepare_files(settings)
     # Whatever wal_mode says of rows: the catalog is small, and always synced.
     synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(catalog_guard))
-    db = CatalogDb(open_catalog(directory.files, synced))
+    db = CatalogDb(directory.files, synced)
     identity = bootstrap.read_identity(db)
     if identity is None:
         salt = secrets.token_bytes(SALT_BYTES)
