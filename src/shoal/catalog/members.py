@@ -74,7 +74,21 @@ def instance_row(instance: Instance) -> Row:
 
 
 def instance_of_row(row: Row) -> Instance:
-    name, uuid, raft_id, replicaset, replicaset_uuid, current, target, domain, tier, version, sync, why, when = row
+    (
+        name,
+        uuid,
+        raft_id,
+        replicaset,
+        replicaset_uuid,
+        current,
+        target,
+        domain,
+        tier,
+        version,
+        sync,
+        why,
+        when,
+    ) = row
     return Instance(
         name=cast(str, name),
         uuid=cast(str, uuid),

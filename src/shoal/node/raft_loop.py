@@ -44,13 +44,13 @@ _CAUGHT_UP_ENTRIES: Final = 1000  # so much may be missing in the log of one who
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """How this member stands, for whoever watches."""
+class RaftStatus:
+    """What this instance knows of the cluster's log. Others may know more."""
 
     id: int
     term: int
-    leader_id: int | None
-    state: str
+    leader_id: int  # 0: it knows of none
+    state: str  # "leader" | "follower" | "candidate" | "learner" | …
     applied: int
     commit: int
     voters: tuple[int, ...]
@@ -133,12 +133,12 @@ class RaftLoop:
     def term(self) -> Term:
         return self.core.term
 
-    def status(self) -> Status:
+    def status(self) -> RaftStatus:
         core = self.core
-        return Status(
+        return RaftStatus(
             id=core.id,
             term=core.term,
-            leader_id=core.leader or None,
+            leader_id=core.leader,
             state=core.role.value if core.id in core.membership.voters else "learner",
             applied=core.log.applied,
             commit=core.log.commit,

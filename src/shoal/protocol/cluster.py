@@ -145,5 +145,3 @@ class RevertSchemaChange(msgspec.Struct, frozen=True, array_like=True, tag="undo
     """It will be aborted: take back what was done."""
 
     version: int
-
-

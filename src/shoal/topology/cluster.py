@@ -118,7 +118,9 @@ class Topology:
 
     def owners(self, tier: str) -> list[Instance]:
         """The masters of the replicasets that own the tier's buckets, by name."""
-        names = {self.replicasets[buckets.owner].current_master for buckets in self.buckets if buckets.tier == tier}
+        names = {
+            self.replicasets[buckets.owner].current_master for buckets in self.buckets if buckets.tier == tier
+        }
         return [self.instances[name] for name in sorted(names)]
 
 

@@ -15,6 +15,11 @@ def hand_over(cluster: Cluster) -> Iterator[HandOver]:
         return
     for raft_id in cluster.voters:
         other = instances.get(raft_id)
-        if raft_id != cluster.leader and other is not None and other.is_online and raft_id in cluster.caught_up:
+        if (
+            raft_id != cluster.leader
+            and other is not None
+            and other.is_online
+            and raft_id in cluster.caught_up
+        ):
             yield HandOver(why=f"{leader.name}, which leads, is leaving", raft_id=raft_id)
             return

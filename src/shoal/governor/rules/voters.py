@@ -58,7 +58,9 @@ def desired_voters(cluster: Cluster) -> list[Instance]:
 def _could_vote(cluster: Cluster) -> int:
     """Online or not: a crash must not make the group smaller."""
     return sum(
-        not instance.is_leaving and not instance.is_expelled and cluster.tiers[TierName(instance.tier)].can_vote
+        not instance.is_leaving
+        and not instance.is_expelled
+        and cluster.tiers[TierName(instance.tier)].can_vote
         for instance in cluster.topology.instances.values()
     )
 
@@ -66,7 +68,9 @@ def _could_vote(cluster: Cluster) -> int:
 def _may_vote(cluster: Cluster, instance: Instance) -> bool:
     if instance.raft_id in cluster.voters:
         return True
-    return instance.is_online and instance.raft_id in cluster.caught_up and instance.raft_id in cluster.learners
+    return (
+        instance.is_online and instance.raft_id in cluster.caught_up and instance.raft_id in cluster.learners
+    )
 
 
 def _worth(cluster: Cluster, instance: Instance, chosen: list[Instance]) -> tuple[bool, int, int, bool, int]:
