@@ -63,6 +63,8 @@ from shoal.storage.sqlite import Settings, SqliteFiles
 from tests.unit.storage.catalog_dump import dump, normal
 from tests.unit.storage.faulty_vfs import Disk, faulty_vfs_with_checksums
 
+CHUNK_BYTES = 900
+
 Rows = Mapping[tuple[object, ...], Row]
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -309,12 +311,14 @@ def _installation(rng: random.Random, model: Model) -> Step:
     return Step((mark, hard_state, state), Model(after, {(index, term): state}))
 
 
-def take(db: CatalogDb, step: Step, leader: SnapshotFiles) -> None:
+def take(db: CatalogDb, step: Step, directory: Path) -> None:
+    """`directory` is where another member keeps its snapshot."""
     match step.what:
         case None:
             stored = step.after.stored
             mark = db.make_snapshot()
             assert (mark.index, mark.membership) == (stored.applied, stored.membership)
+            leader = SnapshotFiles(directory, CHUNK_BYTES)
             leader.write(mark, step.after.at(mark.index).frames(mark))
             for offset in range(10_000):
                 chunk = db.read_chunk(mark, offset)
@@ -326,6 +330,7 @@ def take(db: CatalogDb, step: Step, leader: SnapshotFiles) -> None:
             applied = db.save(save)
             assert [done.index for done in applied] == [entry.index for entry in save.committed]
         case (mark, hard_state, state):
+            leader = SnapshotFiles(directory, CHUNK_BYTES)
             leader.write(mark, state.frames(mark))
             offset, last = 0, False
             while not last:
@@ -367,8 +372,8 @@ class Walk:
         self.kept = 0  # steps that were said to be done
         self.cuts = 0
         self._lives = 0
-        (self.directory / "leader").mkdir(parents=True)
-        self._leader = SnapshotFiles(self.directory / "leader", 900)
+        self._leader = self.directory / "leader"
+        self._leader.mkdir(parents=True)
 
     def run(self) -> None:
         rng = self.rng
@@ -382,7 +387,7 @@ class Walk:
         # In the end on a sound disk.
         with InstanceDirectory.claim(disk.directory) as instance:
             instance.prepare_files(Settings())
-            db = CatalogDb(instance.files, Settings(), chunk_bytes=900)
+            db = CatalogDb(instance.files, Settings(), chunk_bytes=CHUNK_BYTES)
             try:
                 model = check(db, self.promised)
                 assert db.read("PRAGMA integrity_check") == [("ok",)]
@@ -406,7 +411,7 @@ class Walk:
             if rng.random() < 0.2:
                 self._fail_at_start(disk, files, settings)
             disk.cut_at, disk.dead = None, False
-            db = CatalogDb(files, settings, chunk_bytes=900)
+            db = CatalogDb(files, settings, chunk_bytes=CHUNK_BYTES)
             try:
                 self.promised = [check(db, self.promised)]
                 disk.cut_at = disk.operations + rng.choice((rng.randrange(1, 100), rng.randrange(1, 1000)))
