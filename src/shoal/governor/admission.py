@@ -32,7 +32,9 @@ class InstanceExpelled(ObjectNotInPrerequisiteState):
     """It was expelled, and can't come back: its directory is of no more use."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"instance {name} was expelled from the cluster", hint="Start it on a new directory.")
+        super().__init__(
+            f"instance {name} was expelled from the cluster", hint="Start it on a new directory."
+        )
         self.extra = {"expelled": name}
 
 
@@ -296,7 +298,9 @@ def expel(seen: Seen, uuid: str, *, force: bool) -> tuple[RowChange, ...]:
         if instance.is_online or instance.current.variant is Variant.ONLINE:
             raise _not_allowed(f"{instance.name} is Online", "Stop it first, or say FORCE.")
         if replicaset.current_master == instance.name and len(topology.members(replicaset.name)) > 1:
-            raise _not_allowed(f"{instance.name} is the master of {replicaset.name}", "Say FORCE to expel it.")
+            raise _not_allowed(
+                f"{instance.name} is the master of {replicaset.name}", "Say FORCE to expel it."
+            )
     target = State(Variant.EXPELLED, instance.target.incarnation)
     return (instance_change(replace(instance, target=target, reason="expel", changed_at=seen.now)),)
 

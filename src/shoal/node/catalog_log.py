@@ -352,9 +352,7 @@ class CatalogLog:
             raise NotLeader(self._raft.leader)
         await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _settled(
-        self, proposal: _Proposal, counter: int, index: int, deadline: float
-    ) -> int | None:
+    async def _settled(self, proposal: _Proposal, counter: int, index: int, deadline: float) -> int | None:
         """The leader has it in its log."""
         if not proposal.fate.done():
             if self.applied >= index:
@@ -403,9 +401,7 @@ class CatalogLog:
             raise RetryableError(f"a proposal that can't be read: {error}") from None
         return self.accept(request.term, predicate, request.origin, entry)
 
-    def accept(
-        self, term: int, predicate: Predicate, origin: tuple[int, int], entry: Entry
-    ) -> Proposed:
+    def accept(self, term: int, predicate: Predicate, origin: tuple[int, int], entry: Entry) -> Proposed:
         """Compares, and appends. Raises NotLeader or ProposalDropped.
 
         `term` is the one in which the proposer knew this leader: were it another by now, a proposer that has lost

@@ -8,6 +8,7 @@ Not here: what each of them does (raft_loop.py, rpc/, catalog_log.py, governing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import uuid
@@ -114,7 +115,9 @@ async def found_or_joined(place: Place, now: int, salt: bytes) -> tuple[MemberId
         ) from None
     if there is None:
         if not _can_vote(config):
-            raise InvalidConfiguration(f"tier: a cluster can't begin with tier {config.tier!r}, which doesn't vote")
+            raise InvalidConfiguration(
+                f"tier: a cluster can't begin with tier {config.tier!r}, which doesn't vote"
+            )
         identity = boot(db, config, identity.instance_uuid, place.addresses, now, salt)
         _log.info("this instance begins cluster %r, %s", config.cluster_name, identity.cluster_uuid)
         members: tuple[Member, ...] = ()
@@ -302,14 +305,13 @@ class Cluster:
             return
         try:
             async with asyncio.timeout(_STOP_SECONDS * self._scale):
-                others = [raft_id for raft_id in self.raft.core.membership.voters if raft_id != self.identity.raft_id]
-                for other in others:
-                    if self.raft.is_leader and other in self.raft.caught_up():
-                        self.raft.transfer_leadership(other)
-                        async with asyncio.timeout(_STOP_SECONDS * self._scale / 3):
-                            while self.raft.is_leader:
-                                await asyncio.sleep(0.005)
-                        break
+                others = [
+                    raft_id
+                    for raft_id in self.raft.core.membership.voters
+                    if raft_id != self.identity.raft_id
+                ]
+                if self.raft.is_leader:
+                    await self._hand_over(others)
                 request = GoOffline(instance.uuid, instance.target.incarnation, "shutdown")
                 await self._membership.go_offline(request, _STOP_SECONDS * self._scale)
                 while self.instance is not None and self.instance.current.variant is Variant.ONLINE:
@@ -319,6 +321,17 @@ class Cluster:
                     await asyncio.sleep(0.01)
         except (TimeoutError, ShoalError, Fault) as error:
             _log.info("leaving without a good-bye: %s", str(error) or "not in time")
+
+    async def _hand_over(self, others: Iterable[int]) -> None:
+        caught_up = self.raft.caught_up()
+        to = next((other for other in others if other in caught_up), None)
+        if to is None:
+            return
+        self.raft.transfer_leadership(to)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS * self._scale / 3):
+                while self.raft.is_leader:
+                    await asyncio.sleep(0.005)
 
     async def close(self) -> None:
         if self._standing is not None:
@@ -353,12 +366,12 @@ class Cluster:
         owners = self.topology.owners(tier)
         if [owner.uuid for owner in owners] == [self.identity.instance_uuid]:
             return
-        where = ", ".join(
-            f"{owner.name} ({self.topology.address(owner.raft_id, PG)})" for owner in owners
-        )
+        where = ", ".join(f"{owner.name} ({self.topology.address(owner.raft_id, PG)})" for owner in owners)
         raise FeatureNotSupported(
             "sharded tables can't be reached through every instance yet",
-            detail=f"The rows of tier {tier} are at {where}." if where else f"Nobody owns the buckets of tier {tier}.",
+            detail=f"The rows of tier {tier} are at {where}."
+            if where
+            else f"Nobody owns the buckets of tier {tier}.",
             hint="Connect there. Global tables (DISTRIBUTED GLOBALLY) can be used anywhere.",
         )
 
@@ -456,4 +469,3 @@ class Cluster:
 
 def _key_of(table: Table, row: Row) -> tuple[object, ...]:
     return tuple(row[table.columns.index(table.by_number[part.column])] for part in table.primary_key)
-

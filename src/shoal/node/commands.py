@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.catalog.apply import Catalog
 from shoal.catalog.entries import ChangeAuth, SchemaChange
@@ -40,6 +40,8 @@ from shoal.types.values import Stored
 if TYPE_CHECKING:
     from shoal.node.executing import Executing
     from shoal.node.session import Session
+
+_EXPEL_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,10 @@ class Commands:
             raise InvalidTextRepresentation(
                 f'invalid input syntax for type uuid: "{statement.uuid}"'
             ) from None
-        raise FeatureNotSupported("an instance can't be expelled yet")
+        seconds = float(statement.timeout) if statement.timeout is not None else _EXPEL_SECONDS
+        await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
+        self._session.wrote()
+        return Answer("ALTER SYSTEM")
 
     async def _alter_user(self, statement: ast.AlterUserPassword) -> Answer:
         self._admin_only("ALTER USER")

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal.catalog.apply import Catalog, Pending, after, check, conflicts
+from shoal.catalog.apply import Catalog, Pending, after, check
 from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, SchemaChange
 from shoal.catalog.schema import Schema, Table
 from shoal.errors import (
@@ -274,7 +274,9 @@ class SchemaChanges:
                         continue
                     # On a full disk taking back fails, too: the table stays blocked until there is space again,
                     # and no longer.
-                    _log.warning("aborting schema change %s failed, and is tried again: %s", version, error.message)
+                    _log.warning(
+                        "aborting schema change %s failed, and is tried again: %s", version, error.message
+                    )
                     await self._pause()
         finally:
             del self._driven[version]

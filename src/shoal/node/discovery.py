@@ -80,7 +80,9 @@ class Discovery:
         search = self._search
         waits = search.to_ask()
         for address in waits:
-            _log.warning("looking for the cluster: no answer from %s: %s", address, self._rpc.trouble(address))
+            _log.warning(
+                "looking for the cluster: no answer from %s: %s", address, self._rpc.trouble(address)
+            )
         if not waits:
             first = search.first()
             if first is None:

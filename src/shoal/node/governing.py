@@ -108,7 +108,9 @@ class Governing:
     async def _take(self, step: Step) -> None:
         match step:
             case Write():
-                await self._log.propose_at(Decision(Dml(step.changes, ADMIN_ID), step.ranges), self._log.applied)
+                await self._log.propose_at(
+                    Decision(Dml(step.changes, ADMIN_ID), step.ranges), self._log.applied
+                )
             case AddLearner():
                 await self._change(ChangeKind.ADD_LEARNER, step.raft_id)
             case AddVoter():

@@ -55,7 +55,9 @@ def by_kind(addresses: Addresses) -> Mapping[str, str]:
     return {RPC: addresses.rpc, PG: addresses.pg, HTTP: addresses.http}
 
 
-async def ask_to_join(rpc: Rpc, members: Sequence[Member], request: Join, seconds: float, scale: float) -> Joined:
+async def ask_to_join(
+    rpc: Rpc, members: Sequence[Member], request: Join, seconds: float, scale: float
+) -> Joined:
     """Of whoever of them leads. Raises why it is refused."""
     deadline = time.monotonic() + seconds
     known = [member.rpc for member in members]
@@ -196,7 +198,12 @@ class Membership:
     async def _on_go_online(self, request: GoOnline) -> Done:
         return await self._decide(
             lambda seen: admission.go_online(
-                seen, request.uuid, request.version, by_kind(request.addresses), request.failure_domain, request.reason
+                seen,
+                request.uuid,
+                request.version,
+                by_kind(request.addresses),
+                request.failure_domain,
+                request.reason,
             )
         )
 

@@ -414,7 +414,9 @@ class Statements:
         match statement:
             case ast.Query() | ast.Insert() | ast.Update() | ast.Delete():
                 bound = bind(statement, schema, oids, settings.for_binding())
-                for tier in {t.distribution.tier for t in bound.tables if isinstance(t.distribution, Sharded)}:
+                for tier in {
+                    t.distribution.tier for t in bound.tables if isinstance(t.distribution, Sharded)
+                }:
                     self._refuse_foreign(tier)
                 prepared.run_program(bound, compile_program(bound, schema))
             case ast.Explain():

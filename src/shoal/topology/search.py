@@ -59,7 +59,9 @@ class Search:
         """Who is to begin the cluster, once all have answered; None: none of them may vote."""
         seekers = {who.uuid: who for who in self.answered.values()}
         return min(
-            (who for who in seekers.values() if who.can_vote), key=lambda who: (who.address, who.uuid), default=None
+            (who for who in seekers.values() if who.can_vote),
+            key=lambda who: (who.address, who.uuid),
+            default=None,
         )
 
     def decide(self) -> bool:

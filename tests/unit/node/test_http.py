@@ -14,9 +14,10 @@ import uvloop
 
 from shoal.errors import InvalidConfiguration
 from shoal.node.config import Address
-from shoal.node.http import Health, HttpServer, RaftHealth
+from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
+from shoal.node.raft_loop import RaftStatus
 
 ANY = Address("127.0.0.1", 0)
 
@@ -34,7 +35,7 @@ def fetch(address: Address, path: str) -> tuple[int, str]:
 def test_health_and_metrics() -> None:
     metrics = Metrics()
     state = "running"
-    raft: RaftHealth | None = None
+    raft: RaftStatus | None = None
 
     async def scenario() -> None:
         nonlocal state, raft
@@ -50,7 +51,7 @@ def test_health_and_metrics() -> None:
         body = json.loads(text)
         assert (body["state"], body["instance"], body["uptime_seconds"]) == ("running", "i1", 1.5)
         assert body["raft"] is None
-        raft = RaftHealth(
+        raft = RaftStatus(
             id=2,
             term=7,
             leader_id=1,
