@@ -253,14 +253,7 @@ class CatalogLog:
         deadline = self._loop.time() + seconds
         needed: int | None = None  # the state must have this to be no older than the statement
         while True:
-
-            def job(db: CatalogDb) -> tuple[int, int, Decision | None, ShoalError | None]:
-                try:
-                    return db.applied, db.applied_term, decide(db), None
-                except ShoalError as error:
-                    return db.applied, db.applied_term, None, error
-
-            at, term, decision, error = await self._thread.run(job)
+            at, term, decision, error = await self._thread.run(lambda db: _decided(db, decide))
             if decision is not None:
                 index = await self._bring(decision, Predicate(term, at, decision.ranges), deadline)
                 if index is not None:
@@ -437,6 +430,16 @@ class CatalogLog:
             for entry in log.entries(Index(tail.last + 1)):
                 tail.append(entry.index, _entry_of(entry))
         return tail
+
+
+def _decided(
+    db: CatalogDb, decide: Callable[[CatalogDb], Decision | None]
+) -> tuple[int, int, Decision | None, ShoalError | None]:
+    """On which state, by its last entry and that one's term, and what."""
+    try:
+        return db.applied, db.applied_term, decide(db), None
+    except ShoalError as error:
+        return db.applied, db.applied_term, None, error
 
 
 def _entry_of(entry: RaftEntry) -> Entry:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import socket
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ class Place:
     config: Config
     addresses: Addresses
     rpc: Rpc
+    listener: socket.socket  # of the RPC
     db: CatalogDb
     introduced: list[Introduction]  # who we say we are; the last counts
 
@@ -104,6 +106,7 @@ async def found_or_joined(place: Place, now: int, salt: bytes) -> tuple[MemberId
     me = Seeker(identity.instance_uuid, place.addresses.rpc, _can_vote(config))
     peers = [str(peer) for peer in config.peer]
     search = Discovery(place.rpc, me, peers, lambda: found[-1] if found else None, config.timing_scale)
+    await place.rpc.listen(place.listener)
     if identity.raft_id:
         return identity, ()
     try:
@@ -316,9 +319,11 @@ class Cluster:
                 await self._membership.go_offline(request, _STOP_SECONDS * self._scale)
                 while self.instance is not None and self.instance.current.variant is Variant.ONLINE:
                     await self.log.next_change()
-                # Of two voters this one is still needed for as long as it votes.
-                while self.identity.raft_id in self.raft.core.membership.voters and len(others) == 1:
-                    await asyncio.sleep(0.01)
+                if len(others) == 1:
+                    # Of two voters this one is still needed for as long as it votes.
+                    await self.raft.until(
+                        lambda: self.identity.raft_id not in self.raft.core.membership.voters
+                    )
         except (TimeoutError, ShoalError, Fault) as error:
             _log.info("leaving without a good-bye: %s", str(error) or "not in time")
 
@@ -330,8 +335,7 @@ class Cluster:
         self.raft.transfer_leadership(to)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS * self._scale / 3):
-                while self.raft.is_leader:
-                    await asyncio.sleep(0.005)
+                await self.raft.until(lambda: not self.raft.is_leader)
 
     async def close(self) -> None:
         if self._standing is not None:

@@ -423,7 +423,6 @@ class Executing:
                 except SchemaChanged:
                     continue
                 except OutcomeUnknown as error:
-                    session.wrote()
                     if self._stopped_by is not None:
                         error.message = self._stopped_by.message
                     raise

@@ -119,8 +119,7 @@ class Governing:
                 await self._change(ChangeKind.REMOVE, step.raft_id)
             case HandOver():
                 self._raft.transfer_leadership(step.raft_id)
-                while self._raft.is_leader:
-                    await asyncio.sleep(_AGAIN_SECONDS / 2)
+                await self._raft.until(lambda: not self._raft.is_leader)
 
     async def _change(self, kind: ChangeKind, raft_id: int) -> None:
         index = self._raft.propose_change(MembershipChange(kind, RaftId(raft_id)))

@@ -44,7 +44,6 @@ from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
 from shoal.node.pg_server import PgServer
-from shoal.node.rpc import Rpc
 from shoal.node.statements import Statements
 from shoal.node.users import ADMIN_ID, User, users_of_rows
 from shoal.pgwire.auth import SALT_BYTES
@@ -258,20 +257,17 @@ async def opened(
     introduced: list[Introduction] = []
     async with contextlib.AsyncExitStack() as stack:
         db = CatalogDb(directory.files, synced)
-        closing_db = stack.callback(db.close)
+        stack.callback(db.close)
         rpc = open_rpc(config, loop, introduced)
-        closing_rpc = stack.push_async_callback(rpc.close)
-        place = Place(config, addresses, rpc, db, introduced)
-        listening = loop.create_task(_listen_when_known(rpc, rpc_listener, introduced))
-        stack.callback(listening.cancel)
+        stack.push_async_callback(rpc.close)
+        place = Place(config, addresses, rpc, rpc_listener, db, introduced)
         salt = secrets.token_bytes(SALT_BYTES)
         identity, members = await found_or_joined(place, _now(), salt)
         node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics or Metrics())
         cluster = Cluster(
             place, identity, members, loop, settings=lambda: node.cluster_settings, fail=node.fail
         )
-        stack.pop_all()
-        del closing_db, closing_rpc
+        stack.pop_all()  # from now on they are the cluster's
         node.join(cluster)
         try:
             await node.schema_changes.recover()
@@ -285,13 +281,6 @@ async def opened(
                 await cluster.leave()
             await node.close()
             await cluster.close()
-
-
-async def _listen_when_known(rpc: Rpc, listener: socket.socket, introduced: list[Introduction]) -> None:
-    """Nobody is answered before this instance can say who it is."""
-    while not introduced:
-        await asyncio.sleep(0)
-    await rpc.listen(listener)
 
 
 async def _unless_stopped(node: Node, work: Coroutine[Any, Any, None]) -> None:

@@ -89,7 +89,8 @@ class RaftLoop:
         self._settings = settings
         self._fail = fail
         self._on_role: list[Callable[[], None]] = []
-        self._role = (core.role, core.leader, core.term)
+        self._role = self._standing()
+        self._waiting: list[asyncio.Future[None]] = []
         self._scheduled = False
         self._saving = False
         self._making_snapshot = False
@@ -100,8 +101,19 @@ class RaftLoop:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_role(self, changed: Callable[[], None]) -> None:
-        """Calls it when this member's role, the leader that it knows or the term has changed."""
+        """Calls it when this member's role, the leader that it knows, the term or the members have changed."""
         self._on_role.append(changed)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Asks each time that something of this has changed."""
+        while not condition():
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(future)
+            await future
+
+    def _standing(self) -> tuple[object, ...]:
+        core = self.core
+        return core.role, core.leader, core.term, core.membership
 
     def start(self) -> None:
         if self.core.membership.voters == (self.core.id,):
@@ -252,11 +264,15 @@ class RaftLoop:
                 waiting.set_result((answer.index, answer.term))
         if core.wants_snapshot and not self._making_snapshot:
             self._make_snapshot()
-        role = (core.role, core.leader, core.term)
-        if role != self._role:
-            self._role = role
+        standing = self._standing()
+        if standing != self._role:
+            self._role = standing
             for changed in self._on_role:
                 changed()
+            told, self._waiting = self._waiting, []
+            for future in told:
+                if not future.done():
+                    future.set_result(None)
 
     def _deliver(self, envelopes: Sequence[Envelope]) -> None:
         for envelope in envelopes:
