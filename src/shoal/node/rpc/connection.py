@@ -120,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        if not self.open:
+            return  # its words count no more, and mustn't pile up
         self.heard_at = self.loop.time()
         self.frames.feed(self._buffer[:nbytes])
         self._take_frames()

@@ -388,10 +388,12 @@ class Link:
     # --- the end ---------------------------------------------------------------------------------
 
     async def close(self, reason: str) -> None:
-        connection = self._connection
+        connection, keeping = self._connection, self._keeping
         self.forget(reason)
         if connection is not None:
             await asyncio.shield(connection.closed)
+        if keeping is not None:
+            await asyncio.wait((keeping,))
 
     def forget(self, reason: str) -> None:
         """Nothing is told of it any more."""
