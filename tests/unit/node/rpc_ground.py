@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import uvloop
 
+from shoal.errors import ShoalError
 from shoal.node.rpc import LinkEvent, Rpc
 from shoal.node.rpc.connection import Timing
 from shoal.protocol.frames import Frames, frame
@@ -109,7 +110,7 @@ class Ground:
             self.wires.append(wire)
             try:
                 await serve(wire)
-            except (EOFError, ConnectionError, asyncio.CancelledError):
+            except (EOFError, ConnectionError, ShoalError, asyncio.CancelledError):
                 pass
             finally:
                 self.serving.discard(task)
@@ -305,7 +306,7 @@ def run(scenario: Callable[[Ground], Awaitable[None]], *, bugs: list[str] | None
         uvloop.run(guarded())
     finally:
         logger.removeHandler(handler)
-    assert stray == []
+    assert not stray, stray
     expected = bugs or []
     assert len(handler.found) == len(expected), handler.found
     for found, beginning in zip(handler.found, expected, strict=True):
