@@ -30,7 +30,7 @@ def cluster_secret(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise _refused(path, f"cannot be read: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise _refused(path, "is no file")
@@ -40,7 +40,9 @@ def cluster_secret(path: Path) -> bytes:
                 f"may be read by others than its owner (mode {stat.S_IMODE(found.st_mode):04o})",
                 hint=f"chmod 600 {path}",
             )
-        text = file.read(_TEXT_BYTES_MAX + 1)
+        text = os.read(descriptor, _TEXT_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
     if len(text) > _TEXT_BYTES_MAX:
         raise _refused(path, f"is longer than {_TEXT_BYTES_MAX} bytes")
     secret = text.strip()

@@ -28,7 +28,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from shoal.errors import InvalidAuthorization, ShoalError
+from shoal.errors import InvalidAuthorization, ProtocolViolation, ShoalError
 
 PROTOCOL_VERSION: Final = 1
 NONCE_BYTES: Final = 32
@@ -160,7 +160,10 @@ def check(ours: Introduction, theirs: Introduction) -> None:
 
 def refused(error: ShoalError) -> bytes:
     """What the other side is told."""
-    reason = error.reason if isinstance(error, Refusal) else "malformed"
+    if isinstance(error, Refusal):
+        reason = error.reason
+    else:
+        reason = "malformed" if isinstance(error, ProtocolViolation) else "login"
     return _encode(Refused(reason, error.sqlstate, error.message))
 
 

@@ -59,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = shared.loop
         self.frames = Frames()
         self.heard_at = 0.0
+        self.heard = 0  # how many times: the clock is too coarse to tell what came before what
         self.closed = shared.loop.create_future()
         self.out = bytearray()  # whole frames, not yet handed to the transport
         self.paused = False  # the transport's buffer is full
@@ -120,7 +121,10 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        if not self.open:
+            return  # its words count no more, and mustn't pile up
         self.heard_at = self.loop.time()
+        self.heard += 1
         self.frames.feed(self._buffer[:nbytes])
         self._take_frames()
 
@@ -161,12 +165,11 @@ class Connection(asyncio.BufferedProtocol):
                 if not self.open:
                     return
                 self._take(payload)
-                if len(self.out) >= _BATCH_BYTES:
-                    self.flush()
                 if self._not_reading:
                     break
         except ProtocolViolation as error:
-            self.violated(error)
+            if self.open:
+                self.violated(error)
         except Exception:
             log.exception("a bug met by what %s sent", self.other_side())
             self.abort("a bug of ours; the log has it")
@@ -176,7 +179,6 @@ class Connection(asyncio.BufferedProtocol):
             self.flush()
 
     def violated(self, error: ProtocolViolation) -> None:
-        log.warning("the connection with %s is closed: %s", self.other_side(), error.message)
         self.abort(error.message)
 
     def stop_reading(self) -> None:
@@ -193,7 +195,9 @@ class Connection(asyncio.BufferedProtocol):
     def put(self, envelope: tuple[object, ...]) -> None:
         """A frame that leaves at the end of this turn. Raises, and puts nothing, if it can't be encoded."""
         append_frame(self.out, envelope)
-        if not self._flushing and not self._taking:
+        if len(self.out) >= _BATCH_BYTES:
+            self.flush()
+        elif not self._flushing and not self._taking:
             self._flushing = True
             self.loop.call_soon(self._flush_later)
 

@@ -57,7 +57,7 @@ class LinkEvent(enum.Enum):
 
 
 class Call(Generic[R]):
-    __slots__ = ("deadline", "future", "read", "request", "sent_at")
+    __slots__ = ("deadline", "future", "heard", "read", "request")
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Call(Generic[R]):
         self.read = read
         self.deadline = deadline
         self.future = future
-        self.sent_at = 0.0
+        self.heard = 0  # what the connection had heard when this was sent
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
@@ -87,7 +87,7 @@ class Dialled(Connection):
         self._exchange: Dialling = dial(ours, secrets.token_bytes(NONCE_BYTES), secret)
         self._last_id = 0
         self._handed_id = 0  # up to this one, requests may have left
-        self._probed_at: float | None = None
+        self._probed: int | None = None  # what had been heard when a sign of life was asked for
 
     def other_side(self) -> str:
         return self._address
@@ -132,15 +132,14 @@ class Dialled(Connection):
         if self.is_full:
             call.fail(NotSent(f"too much waits to be sent to {self._address}"))
             return
-        request_id = self._last_id + 1
+        self._last_id = request_id = self._last_id + 1
         left = min(max(math.ceil((call.deadline - now) * 1000), 0), DEADLINE_MS_MAX)
         try:
             self.put((REQUEST, request_id, left, call.request))
         except Exception as error:
             call.fail(error)  # too long, or no message at all
             return
-        self._last_id = request_id
-        call.sent_at = now
+        call.heard = self.heard
         self.pending[request_id] = call
 
     def send(self, payload: bytes) -> bool:
@@ -183,30 +182,29 @@ class Dialled(Connection):
         for request_id, call in list(self.pending.items()):
             if call.deadline <= now:
                 del self.pending[request_id]
-                silent = silent or self.heard_at < call.sent_at
+                silent = silent or self.heard == call.heard
                 call.fail(TimedOut(f"{self._address} did not answer in time"))
             elif earliest is None or call.deadline < earliest:
                 earliest = call.deadline
         if silent:
-            self._probe(now)
+            self._probe()
         return earliest
 
-    def _probe(self, now: float) -> None:
+    def _probe(self) -> None:
         """A call timed out, and nothing has been heard since it was sent. Is anybody there?"""
-        if self._probed_at is not None or not self.open:
+        if self._probed is not None or not self.open:
             return
-        self._probed_at = now
+        self._probed = self.heard
         if not self.is_full:
             self._last_id += 1  # the answer is to nobody
             self.put((REQUEST, self._last_id, DEADLINE_MS_MAX, Ping()))
         timing = self.shared.timing
-        self.loop.call_later(timing.probe_seconds * timing.scale, self._probed)
+        self.loop.call_later(timing.probe_seconds * timing.scale, self._check_life)
 
-    def _probed(self) -> None:
-        assert self._probed_at is not None
-        if self.heard_at < self._probed_at:
+    def _check_life(self) -> None:
+        if self.heard == self._probed:
             self.abort("it gives no sign of life")
-        self._probed_at = None
+        self._probed = None
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -388,10 +386,12 @@ class Link:
     # --- the end ---------------------------------------------------------------------------------
 
     async def close(self, reason: str) -> None:
-        connection = self._connection
+        connection, keeping = self._connection, self._keeping
         self.forget(reason)
         if connection is not None:
             await asyncio.shield(connection.closed)
+        if keeping is not None:
+            await asyncio.wait((keeping,))
 
     def forget(self, reason: str) -> None:
         """Nothing is told of it any more."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Generator
 
-from shoal.errors import ProtocolViolation, ShoalError
 from shoal.pgwire.auth import NONCE_BYTES, SCRAM_MECHANISM, ScramSecret, authenticate, parse_secret
 from shoal.pgwire.messages import (
     AuthenticationSASLContinue,
@@ -17,7 +16,7 @@ from shoal.pgwire.messages import (
     SASLInitialResponse,
     SASLResponse,
 )
-from shoal.protocol.handshake import LogIn, Refusal
+from shoal.protocol.handshake import LogIn
 
 
 def login(user_secret: Callable[[str], str | None], mock_key: bytes) -> LogIn:
@@ -28,21 +27,16 @@ def login(user_secret: Callable[[str], str | None], mock_key: bytes) -> LogIn:
         if kept is not None and not isinstance(parse_secret(kept), ScramSecret):
             kept = None  # an md5 secret proves nothing here; which users have one is nobody's business
         steps = authenticate(user, kept, chance=secrets.token_bytes(NONCE_BYTES), mock_key=mock_key)
+        next(steps)
+        challenge = steps.send(SASLInitialResponse(SCRAM_MECHANISM, client_first))
+        assert isinstance(challenge, AuthenticationSASLContinue)
+        client_final = yield challenge.challenge
         try:
-            next(steps)
-            challenge = steps.send(SASLInitialResponse(SCRAM_MECHANISM, client_first))
-            assert isinstance(challenge, AuthenticationSASLContinue)
-            client_final = yield challenge.challenge
-            try:
-                steps.send(SASLResponse(client_final))
-            except StopIteration as end:
-                final = end.value[0]
-                assert isinstance(final, AuthenticationSASLFinal)
-                return final.outcome
-        except ProtocolViolation as error:
-            raise Refusal("malformed", error.message) from None
-        except ShoalError as error:
-            raise Refusal("login", error.message) from None
+            steps.send(SASLResponse(client_final))
+        except StopIteration as end:
+            final = end.value[0]
+            assert isinstance(final, AuthenticationSASLFinal)
+            return final.outcome
         raise AssertionError("SCRAM has two rounds")
 
     return exchange

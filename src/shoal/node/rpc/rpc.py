@@ -104,11 +104,12 @@ class Rpc:
     def send(self, address: str, payload: bytes) -> bool:
         """A one-way message, dropped (False) while there is no connection, or too much waits to be sent. True
         promises nothing either."""
-        return self._link(address).send(payload)
+        return not self._closing and self._link(address).send(payload)
 
     def dial(self, address: str) -> None:
         """Has a connection made before it is needed."""
-        self._link(address)
+        if not self._closing:
+            self._link(address)
 
     def forget(self, address: str) -> None:
         """No longer dialled, and nothing more told of it; until somebody calls it again."""

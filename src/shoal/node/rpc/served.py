@@ -115,6 +115,7 @@ class Served(Connection):
         if self._caller is None:
             self._refuse(error)
         else:
+            log.warning("the connection with %s is closed: %s", self.other_side(), error.message)
             super().violated(error)
 
     # --- requests --------------------------------------------------------------------------------
