@@ -10,6 +10,7 @@ This is a leaf: every package may import it, it imports none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -27,12 +28,14 @@ class ShoalError(Exception):
         position: int | None = None,
         detail: str | None = None,
         hint: str | None = None,
+        extra: Mapping[str, str | int] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.position = position  # 1-based, in characters of the statement's text
         self.detail = detail
         self.hint = hint
+        self.extra: Mapping[str, str | int] = extra or {}  # for instances, not for people: who leads, …
 
 
 class Fault(Exception):
@@ -231,6 +234,20 @@ class RetryableError(ShoalError):
     """Nothing happened; the same statement may work when sent again."""
 
     sqlstate = "40001"
+
+
+class NotLeader(RetryableError):
+    """Another instance leads, or none does. Nothing was proposed."""
+
+    def __init__(self, leader: int = 0) -> None:
+        who = f"the instance with raft id {leader} does" if leader else "nobody is known to"
+        super().__init__(f"this instance doesn't lead the cluster, {who}")
+        self.leader = leader
+        self.extra = {"leader": leader}
+
+
+class ProposalDropped(RetryableError):
+    """The leader takes no proposals now. Nothing was proposed."""
 
 
 # Class 26, 34, 42: names and statements

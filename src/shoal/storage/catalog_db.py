@@ -92,6 +92,7 @@ class Installed:
     """What a snapshot has made of the catalog: `changes` lead the rows of the system tables from one to the other.
     Global tables may have any other rows now."""
 
+    index: Index
     before: Catalog
     after: Catalog
     changes: tuple[RowChange, ...]
@@ -145,6 +146,10 @@ class CatalogDb:
         with self._transaction():
             self._log.put_identity(identity)
 
+    def begin(self, identity: MemberIdentity, save: Save) -> None:
+        """The first save of a cluster, and whose directory this is from now on, at once."""
+        self._save(save, identity)
+
     def rows(self, table: Table) -> list[Row]:
         try:
             return list(self._rows.scan(table))
@@ -156,6 +161,10 @@ class CatalogDb:
     @property
     def applied(self) -> Index:
         return self._log.applied
+
+    @property
+    def applied_term(self) -> Term:
+        return self._log.applied_term
 
     @property
     def last_index(self) -> Index:
@@ -171,6 +180,9 @@ class CatalogDb:
 
     def save(self, save: Save) -> tuple[AppliedEntry, ...]:
         """What is raised has changed nothing and may be tried again, unless it is a Fault."""
+        return self._save(save, None)
+
+    def _save(self, save: Save, identity: MemberIdentity | None) -> tuple[AppliedEntry, ...]:
         log = self._log
         applied: tuple[AppliedEntry, ...] = ()
         try:
@@ -184,6 +196,8 @@ class CatalogDb:
                     log.put_applied(save.committed[-1])
                 if save.membership is not None:
                     log.put_membership(save.membership)
+                if identity is not None:
+                    log.put_identity(identity)
         except DataCorrupted as error:
             raise Fault(error.message) from error
         if applied:
@@ -248,8 +262,10 @@ class CatalogDb:
 
     # --- snapshots -------------------------------------------------------------------------------
 
-    def make_snapshot(self) -> SnapshotMark:
+    def make_snapshot(self, chunk_bytes: int | None = None) -> SnapshotMark:
         """Keeps the state as of `applied`, as this moment's read transaction sees it; the writer goes on meanwhile."""
+        if chunk_bytes is not None:
+            self._snapshots.chunk_bytes = chunk_bytes
         connection = open_catalog_reader(self._files, self._settings)
         try:
             connection.execute("BEGIN")
@@ -284,7 +300,7 @@ class CatalogDb:
             self._log.put_hard_state(hard_state)
         self.catalog = after
         self._snapshots.forget_received()
-        return Installed(before, after, changes)
+        return Installed(mark.index, before, after, changes)
 
     # --- transactions ----------------------------------------------------------------------------
 
