@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import apsw
+import msgspec
 
 from shoal.catalog import entries
 from shoal.catalog.apply import Applied, Catalog, apply, catalog_of_rows
@@ -76,8 +77,7 @@ class DryRun:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedEntry:
+class AppliedEntry(msgspec.Struct, frozen=True):
     """Neither a record nor a change: a new leader's first entry."""
 
     index: Index
@@ -276,6 +276,10 @@ class CatalogDb:
         finally:
             close(connection)
         return mark
+
+    def limit_chunks(self, chunk_bytes: int) -> None:
+        """Of the next snapshots."""
+        self._snapshots.chunk_bytes = chunk_bytes
 
     def read_chunk(self, mark: SnapshotMark, offset: int) -> tuple[bytes, bool] | None:
         return self._snapshots.read_chunk(mark, offset)

@@ -18,12 +18,13 @@ Dump = tuple[object, dict[str, list[tuple[object, ...]]], list[str]]
 
 
 def dump(db: CatalogDb) -> Dump:
-    """The catalog, the rows of all tables, the secondary indexes."""
+    """The catalog, the rows of all tables, the secondary indexes as SQL."""
     tables = [*SYSTEM_TABLES, *global_tables(db.catalog)]
     rows = {table.physical: cast("list[tuple[object, ...]]", db.rows(table)) for table in tables}
-    names = [cast(str, name) for (name,) in db.read("SELECT name FROM sqlite_schema WHERE type = 'index'")]
-    indexes = [name for name in names if name.rpartition("_i")[0] in rows]
-    return db.catalog, rows, sorted(indexes)
+    found = cast(
+        "list[tuple[str, str]]", db.read("SELECT tbl_name, sql FROM sqlite_schema WHERE type = 'index'")
+    )
+    return db.catalog, rows, sorted(sql for table, sql in found if sql is not None and table in rows)
 
 
 def normal(index: int, entry: entries.Entry, term: int = 1) -> Entry:

@@ -108,7 +108,8 @@ class Reference:
     def dump(self) -> object:
         rows = {name: _sorted(rows) for name, rows in self.tables.items()}
         indexes = [
-            table.physical_index(index)
+            f"CREATE {'UNIQUE ' * index.unique}INDEX {table.physical_index(index)} ON {table.physical}"
+            f" ({', '.join(f'c{part.column}' + ' DESC' * part.descending for part in index.parts)})"
             for table in (*SYSTEM_TABLES, *global_tables(self.catalog))
             for index in table.indexes
         ]
