@@ -10,7 +10,7 @@ Whatever isn't plainly a few keys is the whole table.
   column on. Further conditions only make it fewer.
 - INSERT reads what could have been in its way. A row that was inserted, and one that ON CONFLICT changed, is
   written: nothing is to be added. One that was left out, by DO NOTHING or by the WHERE of DO UPDATE, was read
-  only. It is found by its key, unless another unique index could have been in the way.
+  only. It is found by its key, unless the row of another unique index could have been in the way.
 - A table in a FROM or a subquery is read as a whole.
 """
 
@@ -94,10 +94,13 @@ def _in_the_way(
     change: plan.Insert, rows: tuple[tuple[plan.Expr, ...], ...] | None, known: _Values
 ) -> tuple[Keys, ...]:
     """The rows that an INSERT may have met instead of inserting its own."""
-    table = change.table
+    table, upsert = change.table, change.on_conflict
     whole = (Keys(table.id, ()),)
-    if rows is None or any(index.unique for index in table.indexes):
-        return whole  # what has the same values in the index can have any key
+    if rows is None:
+        return whole
+    if set(upsert.target if upsert is not None else ()) != set(table.key_numbers):
+        if any(index.unique for index in table.indexes):
+            return whole  # what has the same values in the index can have any key
     found: list[Keys] = []
     for row in rows:
         given = dict(zip(change.columns, row, strict=True))
