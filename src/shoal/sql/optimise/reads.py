@@ -33,13 +33,12 @@ def reads_of(change: plan.Dml, binds: Sequence[Bind]) -> Reads:
     """Of a statement that is compiled, with `binds` for the values of its text."""
     scanned = dict.fromkeys(at.table.id for at in relations_of_statement(change) if isinstance(at, plan.Scan))
     others = tuple(Keys(table_id, ()) for table_id in scanned)
-    known = _Values(binds)
     if not isinstance(change, plan.Insert):
-        return Reads((*others, Keys(change.table.id, tuple(_fixed(change, known)))))
+        return Reads((*others, Keys(change.table.id, tuple(_fixed(change, _Values(binds))))))
     if not _leaves_rows_out(change.on_conflict):
         return Reads(others)
     rows = _rows_of_values(change)
-    return Reads(others, None if rows is None else len(rows), _in_the_way(change, rows, known))
+    return Reads(others, None if rows is None else len(rows), _in_the_way(change, rows, _Values(binds)))
 
 
 # --- UPDATE, DELETE ------------------------------------------------------------------------------
