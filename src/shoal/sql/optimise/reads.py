@@ -10,7 +10,7 @@ Whatever isn't plainly a few keys is the whole table.
   column on. Further conditions only make it fewer.
 - INSERT reads what could have been in its way. A row that was inserted, and one that ON CONFLICT changed, is
   written: nothing is to be added. One that was left out, by DO NOTHING or by the WHERE of DO UPDATE, was read
-  only. It is found by its key, unless another unique index could have been in the way.
+  only. It is found by its key, unless the row of another unique index could have been in the way.
 - A table in a FROM or a subquery is read as a whole.
 """
 
@@ -33,13 +33,12 @@ def reads_of(change: plan.Dml, binds: Sequence[Bind]) -> Reads:
     """Of a statement that is compiled, with `binds` for the values of its text."""
     scanned = dict.fromkeys(at.table.id for at in relations_of_statement(change) if isinstance(at, plan.Scan))
     others = tuple(Keys(table_id, ()) for table_id in scanned)
-    known = _Values(binds)
     if not isinstance(change, plan.Insert):
-        return Reads((*others, Keys(change.table.id, tuple(_fixed(change, known)))))
+        return Reads((*others, Keys(change.table.id, tuple(_fixed(change, _Values(binds))))))
     if not _leaves_rows_out(change.on_conflict):
         return Reads(others)
     rows = _rows_of_values(change)
-    return Reads(others, None if rows is None else len(rows), _in_the_way(change, rows, known))
+    return Reads(others, None if rows is None else len(rows), _in_the_way(change, rows, _Values(binds)))
 
 
 # --- UPDATE, DELETE ------------------------------------------------------------------------------
@@ -94,10 +93,13 @@ def _in_the_way(
     change: plan.Insert, rows: tuple[tuple[plan.Expr, ...], ...] | None, known: _Values
 ) -> tuple[Keys, ...]:
     """The rows that an INSERT may have met instead of inserting its own."""
-    table = change.table
+    table, upsert = change.table, change.on_conflict
     whole = (Keys(table.id, ()),)
-    if rows is None or any(index.unique for index in table.indexes):
-        return whole  # what has the same values in the index can have any key
+    if rows is None:
+        return whole
+    if set(upsert.target if upsert is not None else ()) != set(table.key_numbers):
+        if any(index.unique for index in table.indexes):
+            return whole  # what has the same values in the index can have any key
     found: list[Keys] = []
     for row in rows:
         given = dict(zip(change.columns, row, strict=True))
