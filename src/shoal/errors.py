@@ -243,6 +243,7 @@ class NotLeader(RetryableError):
         who = f"the instance with raft id {leader} does" if leader else "nobody is known to"
         super().__init__(f"this instance doesn't lead the cluster, {who}")
         self.leader = leader
+        self.extra = {"leader": leader}
 
 
 class ProposalDropped(RetryableError):

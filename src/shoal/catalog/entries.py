@@ -135,6 +135,7 @@ class DdlAbort(msgspec.Struct, frozen=True, tag=True):
     version: int
     sqlstate: str
     cause: str
+    detail: str | None = None
 
 
 class ChangeAuth(msgspec.Struct, frozen=True, tag=True):

@@ -22,20 +22,7 @@ from starlette.routing import Route
 
 from shoal import __version__
 from shoal.node.metrics import Metrics, MetricsView
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaftHealth:
-    """What this instance knows of the cluster's log. Others may know more."""
-
-    id: int
-    term: int
-    leader_id: int  # 0: it knows of none
-    state: str  # "leader" | "follower" | "candidate" | …
-    applied: int
-    commit: int
-    voters: tuple[int, ...]
-    learners: tuple[int, ...]
+from shoal.node.raft_loop import RaftStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +32,7 @@ class Health:
     state: str  # "starting" | "running" | "stopping" | "failed"
     instance: str
     uptime_seconds: float
-    raft: RaftHealth | None = None  # None: it has not got so far
+    raft: RaftStatus | None = None  # None: it has not got so far
 
 
 class _Uvicorn(uvicorn.Server):

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from shoal.catalog.settings import ClusterSettings
-from shoal.errors import Fault, NotLeader
+from shoal.errors import DiskFull, Fault, IoError, NotLeader
 from shoal.node.catalog_thread import CatalogThread, Result
 from shoal.raft.messages import (
     NOBODY,
@@ -44,13 +44,13 @@ _CAUGHT_UP_ENTRIES: Final = 1000  # so much may be missing in the log of one who
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """How this member stands, for whoever watches."""
+class RaftStatus:
+    """What this instance knows of the cluster's log. Others may know more."""
 
     id: int
     term: int
-    leader_id: int | None
-    state: str
+    leader_id: int  # 0: it knows of none
+    state: str  # "leader" | "follower" | "candidate" | "learner" | …
     applied: int
     commit: int
     voters: tuple[int, ...]
@@ -95,7 +95,7 @@ class RaftLoop:
         self._making_snapshot = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
-        self._reads: dict[int, asyncio.Future[int]] = {}
+        self._reads: dict[int, asyncio.Future[tuple[int, int]]] = {}
         self._next_read = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -133,12 +133,12 @@ class RaftLoop:
     def term(self) -> Term:
         return self.core.term
 
-    def status(self) -> Status:
+    def status(self) -> RaftStatus:
         core = self.core
-        return Status(
+        return RaftStatus(
             id=core.id,
             term=core.term,
-            leader_id=core.leader or None,
+            leader_id=core.leader,
             state=core.role.value if core.id in core.membership.voters else "learner",
             applied=core.log.applied,
             commit=core.log.commit,
@@ -196,13 +196,14 @@ class RaftLoop:
         self.core.unreachable(RaftId(member))
         self.wake()
 
-    async def read_index(self, timeout: float) -> int:
-        """An index that includes all that was acknowledged before the call. Raises NotLeader, TimeoutError."""
+    async def read_index(self, timeout: float) -> tuple[int, int]:
+        """An index that includes all that was acknowledged before the call, and the term of the leader that said so.
+        Raises NotLeader, TimeoutError."""
         deadline = self._loop.time() + timeout
         while True:
             self._next_read += 1
             request = self._next_read
-            future: asyncio.Future[int] = self._loop.create_future()
+            future: asyncio.Future[tuple[int, int]] = self._loop.create_future()
             self._reads[request] = future
             try:
                 self.core.read_index(request)
@@ -248,7 +249,7 @@ class RaftLoop:
         for answer in core.take_reads():
             waiting = self._reads.get(answer.request)
             if waiting is not None and not waiting.done():
-                waiting.set_result(answer.index)
+                waiting.set_result((answer.index, answer.term))
         if core.wants_snapshot and not self._making_snapshot:
             self._make_snapshot()
         role = (core.role, core.leader, core.term)
@@ -263,37 +264,39 @@ class RaftLoop:
 
     def _save(self, ready: Ready) -> None:
         self._saving = True
+        # What of it is done: a disk that is full for a moment must not make it happen twice.
+        chunks = list(ready.chunks)
+        installed: list[Installed] = []
 
         def job(db: CatalogDb) -> Saved:
-            for chunk in ready.chunks:
-                db.keep_chunk(chunk.mark, chunk.offset, chunk.data)
-            installed = db.install(ready.install, ready.hard_state) if ready.install is not None else None
+            while chunks:
+                db.keep_chunk(chunks[0].mark, chunks[0].offset, chunks[0].data)
+                del chunks[0]
+            if ready.install is not None and not installed:
+                installed.append(db.install(ready.install, ready.hard_state))
             applied = db.save(ready.save) if ready.save is not None else ()
-            return Saved(installed, applied)
+            return Saved(installed[0] if installed else None, applied)
 
-        self._thread.post(job, lambda result: self._on_done(ready, result))
+        def done(result: Result[Saved]) -> None:
+            error = result.error
+            if error is None:
+                self._on_done(ready, result.get())
+            elif isinstance(error, DiskFull | IoError):
+                _log.error("saving to catalog.db failed, and is tried again: %s", error.message)
+                self._loop.call_later(_AGAIN_SECONDS, self._thread.post, job, done)
+            else:
+                self._fail(error if isinstance(error, Fault) else Fault(f"saving failed: {error.message}"))
 
-    def _on_done(self, ready: Ready, result: Result[Saved]) -> None:
-        error = result.error
-        if isinstance(error, Fault):
-            self._fail(error)
-            return
-        if error is not None:
-            _log.error("saving to catalog.db failed, and is tried again: %s", error.message)
-            self._loop.call_later(_AGAIN_SECONDS, self._save_again, ready)
-            return
+        self._thread.post(job, done)
+
+    def _on_done(self, ready: Ready, saved: Saved) -> None:
         self._saving = False
         self.core.advance(ready)
         self._deliver(ready.messages)
-        saved = result.get()
         if saved.installed is not None or saved.applied:
             self._on_saved(saved)
             self._compact_if_long()
         self._pump()
-
-    def _save_again(self, ready: Ready) -> None:
-        if not self._stopped:
-            self._save(ready)
 
     # --- the log's length, snapshots -------------------------------------------------------------
 

@@ -97,6 +97,17 @@ class Expel(msgspec.Struct, frozen=True, array_like=True, tag="expel"):
     force: bool
 
 
+class Standing(msgspec.Struct, frozen=True, array_like=True, tag="standing"):
+    """From an instance that hears no leader, to any other: is it that nobody talks to it any more?"""
+
+    uuid: str
+
+
+class StandingReply(msgspec.Struct, frozen=True, array_like=True, tag="stands"):
+    leader: int  # raft id, as far as the one that was asked knows; 0: nobody
+    expelled: bool
+
+
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
     """It is in the log: the index of its entry, or of the last one applied if there was nothing to do."""
 
@@ -107,8 +118,10 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
 
 
 class Propose(msgspec.Struct, frozen=True, array_like=True, tag="cas"):
-    """Compare and swap: the entry goes into the log if nothing that the predicate names has changed."""
+    """Compare and swap: the entry goes into the log if nothing that the predicate names has changed, and the receiver
+    leads in this term."""
 
+    term: int
     predicate: bytes  # catalog/cas.py
     origin: tuple[int, int]
     entry: bytes  # catalog/entries.py

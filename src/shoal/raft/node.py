@@ -120,6 +120,7 @@ class ReadAnswer:
 
     request: int
     index: Index
+    term: Term  # of the leader that says so
 
 
 @dataclass(slots=True)
@@ -406,7 +407,7 @@ class Node:
                 if self.is_leader:
                     self._read(sender, message.request)
             case ReadIndexReply():
-                self._told.reads.append(ReadAnswer(message.request, message.index))
+                self._told.reads.append(ReadAnswer(message.request, message.index, self.term))
             case SnapshotOffer():
                 self._follow(sender)
                 self._on_offer(sender, message)
@@ -740,7 +741,7 @@ class Node:
                 break
             done += 1
             if read.sender == self.id:
-                self._told.reads.append(ReadAnswer(read.request, read.index))
+                self._told.reads.append(ReadAnswer(read.request, read.index, self.term))
             else:
                 self._send(read.sender, ReadIndexReply(self.term, read.request, read.index))
         del self._reads[:done]

@@ -14,6 +14,7 @@ the same rows, whatever the statement looked at.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,8 +47,12 @@ from shoal.storage.catalog_snapshot import replace_state, state_frames
 from shoal.storage.raft_log import MemberIdentity, RaftLog, applied_mark
 from shoal.storage.snapshot_files import CHUNK_BYTES, SnapshotFiles
 from shoal.storage.sqlite import Settings, SqliteFiles, close, open_catalog, open_catalog_reader
-from shoal.storage.translate import translate
+from shoal.storage.translate import is_sync_failure, translate
 from shoal.types.values import Stored
+
+_logger: Final = logging.getLogger(__name__)
+
+_CHECKPOINT_PAGES: Final = 1000  # in the write-ahead log: it is copied back within a few milliseconds
 
 _PHYSICAL: Final = re.compile(r"t(\d+)_\d+")
 
@@ -87,6 +92,7 @@ class Installed:
     """What a snapshot has made of the catalog: `changes` lead the rows of the system tables from one to the other.
     Global tables may have any other rows now."""
 
+    index: Index
     before: Catalog
     after: Catalog
     changes: tuple[RowChange, ...]
@@ -100,7 +106,12 @@ class CatalogDb:
         self._files, self._settings = files, settings
         self._connection = open_catalog(files, settings)
         self._captured: list[RowChange] = []
+        self._wal_pages = 0
+        self._checkpoint_pages = min(_CHECKPOINT_PAGES, settings.checkpoint_pages)
+        self._next_checkpoint = self._checkpoint_pages
         try:
+            # SQLite's own checkpoints happen inside COMMIT, whose error must mean that of the commit.
+            self._connection.set_wal_hook(self._on_commit)
             self._log = RaftLog(self._connection)
             self._rows = CatalogRows(self._connection)
             self._snapshots = SnapshotFiles(files.directory, chunk_bytes)
@@ -135,6 +146,10 @@ class CatalogDb:
         with self._transaction():
             self._log.put_identity(identity)
 
+    def begin(self, identity: MemberIdentity, save: Save) -> None:
+        """The first save of a cluster, and whose directory this is from now on, at once."""
+        self._save(save, identity)
+
     def rows(self, table: Table) -> list[Row]:
         try:
             return list(self._rows.scan(table))
@@ -146,6 +161,10 @@ class CatalogDb:
     @property
     def applied(self) -> Index:
         return self._log.applied
+
+    @property
+    def applied_term(self) -> Term:
+        return self._log.applied_term
 
     @property
     def last_index(self) -> Index:
@@ -161,6 +180,9 @@ class CatalogDb:
 
     def save(self, save: Save) -> tuple[AppliedEntry, ...]:
         """What is raised has changed nothing and may be tried again, unless it is a Fault."""
+        return self._save(save, None)
+
+    def _save(self, save: Save, identity: MemberIdentity | None) -> tuple[AppliedEntry, ...]:
         log = self._log
         applied: tuple[AppliedEntry, ...] = ()
         try:
@@ -174,6 +196,8 @@ class CatalogDb:
                     log.put_applied(save.committed[-1])
                 if save.membership is not None:
                     log.put_membership(save.membership)
+                if identity is not None:
+                    log.put_identity(identity)
         except DataCorrupted as error:
             raise Fault(error.message) from error
         if applied:
@@ -238,8 +262,10 @@ class CatalogDb:
 
     # --- snapshots -------------------------------------------------------------------------------
 
-    def make_snapshot(self) -> SnapshotMark:
+    def make_snapshot(self, chunk_bytes: int | None = None) -> SnapshotMark:
         """Keeps the state as of `applied`, as this moment's read transaction sees it; the writer goes on meanwhile."""
+        if chunk_bytes is not None:
+            self._snapshots.chunk_bytes = chunk_bytes
         connection = open_catalog_reader(self._files, self._settings)
         try:
             connection.execute("BEGIN")
@@ -270,7 +296,7 @@ class CatalogDb:
             self._log.put_hard_state(hard_state)
         self.catalog = after
         self._snapshots.forget_received()
-        return Installed(before, after, changes)
+        return Installed(mark.index, before, after, changes)
 
     # --- transactions ----------------------------------------------------------------------------
 
@@ -293,6 +319,8 @@ class CatalogDb:
                     connection.execute("ROLLBACK")
         except apsw.Error as error:
             raise self._translated(error) from error
+        if self._wal_pages >= self._next_checkpoint:
+            self._checkpoint()
 
     def _commit(self) -> None:
         try:
@@ -301,6 +329,23 @@ class CatalogDb:
             # Of a failed fsync nobody knows what the disk holds, and of a failed write in the middle of a commit
             # neither. This replica would go on without an entry that a restart may find.
             raise Fault(f"a commit failed on catalog.db: {self._translated(error).message}") from error
+
+    def _on_commit(self, _connection: apsw.Connection, _schema: str, pages: int) -> int:
+        if pages < self._wal_pages:
+            self._next_checkpoint = self._checkpoint_pages  # the log has started anew
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        """Of what is committed. Where it can't be done the log grows, and it is tried again later."""
+        self._next_checkpoint = self._wal_pages + self._checkpoint_pages
+        try:
+            self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:
+            said = self._translated(error).message
+            if is_sync_failure(error):
+                raise Fault(f"a checkpoint failed on catalog.db: {said}") from error
+            _logger.warning("a checkpoint of catalog.db failed, and will be tried again: %s", said)
 
     def _translated(self, error: apsw.Error) -> ShoalError:
         return translate(error, self._naming, files="catalog.db")
@@ -361,4 +406,4 @@ class CatalogDb:
             raise self._translated(error) from error
 
     def close(self) -> None:
-        self._connection.close()
+        close(self._connection)

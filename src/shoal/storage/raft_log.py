@@ -121,6 +121,10 @@ class RaftLog:
         return Index(cast(int, self._values["applied"]))
 
     @property
+    def applied_term(self) -> Term:
+        return Term(cast(int, self._values["applied_term"]))
+
+    @property
     def last_index(self) -> Index:
         return Index(cast(int, self._values["mark_index"]) + len(self._sizes))
 

@@ -12,8 +12,11 @@ def follow_the_log(cluster: Cluster) -> Iterator[AddLearner | Remove]:
     instances = cluster.topology.by_raft_id
     for raft_id in members:
         instance = instances.get(raft_id)
-        if instance is not None and instance.is_expelled and raft_id != cluster.leader:
-            yield Remove(why=f"{instance.name} was expelled", raft_id=raft_id)
+        if raft_id == cluster.leader or (instance is not None and not instance.is_expelled):
+            continue
+        # Without a row: an expelled one, whose name another has taken.
+        who = f"raft id {raft_id}" if instance is None else instance.name
+        yield Remove(why=f"{who} was expelled", raft_id=raft_id)
     for raft_id, instance in sorted(instances.items()):
         if raft_id not in members and not instance.is_expelled:
             yield AddLearner(why=f"{instance.name} has joined", raft_id=raft_id)
