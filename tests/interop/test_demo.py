@@ -159,8 +159,8 @@ def test_what_a_cluster_was_made_with_stays(place: Path) -> None:
         assert (place / "cluster.secret").stat().st_mode & 0o777 == 0o600
         process.end(signal.SIGTERM)
     for arguments, said in (
-        (("--instances", "3"), "was made with 1 instance: --instances 3 can't change that"),
-        (("--replication-factor", "2"), "with 1 as its replication factor: --replication-factor 2 can't"),
+        (("--instances", "3"), "has 1 instance: --instances 3 can't change that"),
+        (("--replication-factor", "2"), "has 1 as its replication factor: --replication-factor 2 can't"),
     ):
         refused = shoal("demo", "--dir", str(place), *arguments)
         assert refused.returncode == 1
@@ -462,7 +462,7 @@ def test_status_is_there_whatever_the_limits(playground: dict[str, Any]) -> None
 def test_expel_says_what_is_wrong(playground: dict[str, Any], place: Path) -> None:
     (instance,) = playground["instances"]
     for arguments, code, said in (
-        (("the-slow-one", playground["dir"]), 2, "the-slow-one"),
+        (("the-slow-one", playground["dir"]), 2, "a valid UUID"),
         ((instance["uuid"], playground["dir"], "--timeout", "0"), 2, "--timeout"),
         ((), 2, "UUID"),
         ((instance["uuid"], str(place)), 1, "no instance runs on"),

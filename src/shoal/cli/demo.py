@@ -143,18 +143,14 @@ def _check_resumed(
     place: Path, known: ClusterFile, instances: int | None, replication_factor: int | None
 ) -> None:
     """What a cluster was made with can't be asked for otherwise later."""
+    count = len(known.members)
     for flag, asked, found, what in (
-        (
-            "--instances",
-            instances,
-            len(known.members),
-            "instances" if len(known.members) != 1 else "instance",
-        ),
+        ("--instances", instances, count, "instances" if count != 1 else "instance"),
         ("--replication-factor", replication_factor, known.replication_factor, "as its replication factor"),
     ):
         if asked not in (None, found):
             raise InvalidConfiguration(
-                f"the cluster in {place} was made with {found} {what}: {flag} {asked} can't change that. "
+                f"the cluster in {place} has {found} {what}: {flag} {asked} can't change that. "
                 "Leave it out, or choose another --dir"
             )
 

@@ -164,7 +164,8 @@ class LocalCluster:
                     f"{labels} {'does' if len(waiting) == 1 else 'do'} not accept queries in time; the log of "
                     f"{waiting[0].member.label} ends with:\n{self._log_tail(waiting[0].member)}"
                 )
-        self.members = tuple(child.member for child in self._children)
+        members = {child.member.directory: child.member for child in self._children}
+        self.members = tuple(members[member.directory] for member in self.members)
         self._write_cluster_file()
 
     def wait(self) -> NoReturn:
@@ -257,9 +258,12 @@ class LocalCluster:
         )
         return True
 
+    def _url(self, child: _Child) -> str:
+        return socket_url(self.instance_dir(child.member), child.member.pg)
+
     def _query(self, child: _Child, deadline: float) -> None:
         """It says it is ready: see for ourselves, through the door that any user takes."""
-        url = socket_url(self.instance_dir(child.member), child.member.pg)
+        url = self._url(child)
         timeout = max(1, int(deadline - time.monotonic()))
         try:
             with psycopg.connect(url, connect_timeout=timeout, autocommit=True) as connection:
@@ -272,13 +276,17 @@ class LocalCluster:
     def _mourn(self, child: _Child) -> None:
         """One has ended. Tells of it and goes on, or raises: whatever is left is no majority."""
         child.mourned = True
-        left = sum(not other.mourned for other in self._children)
-        if left >= self.majority:
-            self._tell(f"{self._obituary(child)}\n{left} of {len(self.members)} instances go on")
+        living = [other for other in self._children if not other.mourned]
+        if any(_is_expelled(self._url(other), child.member) for other in living):
+            self._tell(f"{child.member.label} was expelled, and has ended")
+            self.members = tuple(each for each in self.members if each.directory != child.member.directory)
+            self._write_cluster_file()
             return
-        why = ""
-        if len(self.members) > 1:
-            why = f"\n{left} of {len(self.members)} instances are no majority, so all are stopped"
+        count = f"{len(living)} of {len(self.members)} instances"
+        if len(living) >= self.majority:
+            self._tell(f"{self._obituary(child)}\n{count} go on")
+            return
+        why = f"\n{count} are no majority, so all are stopped" if len(self.members) > 1 else ""
         raise InstanceDied(self._obituary(child) + why)
 
     def _obituary(self, child: _Child) -> str:
@@ -302,6 +310,20 @@ class LocalCluster:
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
         draft.replace(path)  # whole or not at all
+
+
+def _is_expelled(url: str, member: Member) -> bool:
+    """Whether this instance knows that the member was to leave for good."""
+    try:
+        with psycopg.connect(url, connect_timeout=2, autocommit=True) as connection:
+            # One that has just started, or lost the others, may answer late or not at all.
+            connection.execute("SET statement_timeout = 2000")
+            found = connection.execute(
+                "SELECT target_state FROM _pico_instance WHERE uuid = %s", (member.uuid,)
+            ).fetchone()
+    except psycopg.Error:
+        return False
+    return found is not None and "Expelled" in str(found[0])
 
 
 def read_cluster_file(directory: Path) -> ClusterFile | None:
