@@ -28,7 +28,8 @@ Then, one command per line (ids in a row: for each; `all`: for all):
     cut 1                  nobody hears 1, nor does 1 hear anybody;  cut 1→2: 2 doesn't hear 1;  heal
 
     slow 1                 a save that 1 begins from now on lasts until `saved 1`
-    crash 1                it forgets what isn't saved;  crash 1 saved: the save under way is done, nothing is sent
+    crash 1                it forgets what isn't saved;  crash 1 saved: the save under way is done, nothing is sent;
+                           crash 1 installed: of the save under way only the snapshot
     restart 1
     mute                   no output until `unmute`: for what leads up to the story
 
@@ -397,11 +398,12 @@ class Script:
             if member.ready is not None:
                 self.finish(member)
 
-    def do_crash(self, id: str, saved: str = "") -> None:
+    def do_crash(self, id: str, when: str = "") -> None:
         member = self.those(id)[0]
-        if saved:
-            assert member.ready is not None, "nothing is being saved"
+        if when == "saved":
             member.save()
+        elif when == "installed":
+            member.install()
         self.slow.discard(member.id)
         self.down.add(member.id)
 
