@@ -234,10 +234,13 @@ class Node:
         if commit > log.applied:
             to_apply = log.entries(Index(log.applied + 1), commit, self.limits.apply_bytes)
         dirty = self._hard_state_is_unsaved
+        # Whoever starts again must know of a committed change of the members: applied, or at least committed. Otherwise
+        # it could campaign among members who are long gone.
+        leaves_committed = log.commit > (to_apply[-1].index if to_apply else log.applied)
         save: Save | None = None
         if unsaved or to_apply or (dirty and self._install is None):
             save = Save(
-                self.hard_state if dirty else None,
+                self.hard_state if dirty or leaves_committed else None,
                 unsaved,
                 to_apply,
                 _after_changes(self.membership, to_apply),
@@ -248,7 +251,11 @@ class Node:
             self._at_once.clear()
         if save is None and self._install is None and not self._chunks and not messages:
             return None
-        ready = Ready(tuple(self._chunks), self._install, self.hard_state, save, messages)
+        hard_state = self.hard_state
+        if self._install is not None:
+            # What was committed since comes with `save`: the power may go in between.
+            hard_state = HardState(self.term, self.vote, self._install.index)
+        ready = Ready(tuple(self._chunks), self._install, hard_state, save, messages)
         self._after_save.clear()
         self._chunks.clear()
         self._install = None
@@ -272,7 +279,8 @@ class Node:
                     self._broadcast_append()
         if ready.save.committed and ready.save.committed[-1].index > log.applied:
             log.applied = ready.save.committed[-1].index
-            assert log.applied <= log.commit, (log.applied, log.commit)
+            # The only voter commits by saving, even if it has stepped down meanwhile.
+            log.commit = max(log.commit, log.applied)
             if ready.save.membership is not None:
                 self._switch(ready.save.membership)
 
@@ -286,7 +294,7 @@ class Node:
                 self._fetch_chunk()  # the last request or its answer got lost
         if not self.is_leader:
             if self._election_elapsed >= self._election_timeout:
-                self._reset_election_timer()
+                # Whoever may not campaign goes on counting: it hears no leader, and votes when it is asked.
                 self.campaign()
             return
         self._heartbeat_elapsed += 1
@@ -297,6 +305,8 @@ class Node:
                 return
             self.transferring_to = NOBODY  # it had time enough
         if self._heartbeat_elapsed >= self.limits.heartbeat_ticks:
+            for progress in self.progress.values():
+                progress.quiet_beats += 1
             self._broadcast_heartbeat()
 
     def campaign(self) -> None:
@@ -340,6 +350,8 @@ class Node:
         """It campaigns as soon as it has all entries. Until then, or for an election timeout, nothing is proposed."""
         if not self.is_leader or to == self.id or to not in self.membership.voters:
             return
+        if to == self.transferring_to:
+            return  # being asked again and again must not put off the check of the quorum
         self.transferring_to = to
         self._election_elapsed = 0
         if self.progress[to].match == self.log.last_index:
@@ -752,7 +764,6 @@ class Node:
 
     def _offer_again(self, member: RaftId, progress: Progress) -> None:
         """It answers heartbeats, and asks for no part: the offer may be lost, or it has started anew."""
-        progress.quiet_beats += 1
         if progress.quiet_beats > 2:
             progress.become_probe()
             progress.next = Index(progress.match + 1)
@@ -809,6 +820,9 @@ class Node:
             # Appends were quicker. What is behind the mark may have been acknowledged, so it must stay.
             self._commit_up_to(mark.index)
         else:
+            if self.role is not Role.FOLLOWER:
+                # It asked for votes with another log, among other members.
+                self._become_follower(self.term, NOBODY)
             self.log.restore(mark)
             self.membership = mark.membership
             self._install = mark
