@@ -18,6 +18,7 @@ from shoal import __version__
 from shoal.cli.admin import admin
 from shoal.cli.demo import demo
 from shoal.cli.run import run
+from shoal.cli.sim import sim
 from shoal.cli.status import status
 from shoal.errors import Fault, ShoalError
 from shoal.node.config import default_yaml
@@ -94,3 +95,4 @@ app.command()(_reporting(run))
 app.command()(_reporting(demo))
 app.command()(_reporting(status))
 app.command()(_reporting(admin))
+app.command()(_reporting(sim))
