@@ -434,7 +434,9 @@ class Node:
             case Append() | Heartbeat() | SnapshotOffer():
                 self._send_after_save(sender, AppendReply(self.term, Index(0), rejected=True))
             case RequestVote(pre=True):
-                self._send_after_save(sender, VoteReply(self.term, granted=False, pre=True))
+                self._refuse_vote(sender, pre=True)
+            case VoteReply():
+                self._learn_commit(message)
             case _:
                 pass
 
@@ -538,9 +540,21 @@ class Node:
                 self._election_elapsed = 0
             self._send_after_save(sender, VoteReply(message.term, granted=True, pre=message.pre))
         else:
-            self._send_after_save(sender, VoteReply(self.term, granted=False, pre=message.pre))
+            self._refuse_vote(sender, pre=message.pre)
+
+    def _refuse_vote(self, candidate: RaftId, *, pre: bool) -> None:
+        commit = self.log.commit
+        commit_term = self.log.term_at(commit) or Term(0)
+        self._send_after_save(candidate, VoteReply(self.term, False, pre, commit, commit_term))
+
+    def _learn_commit(self, message: VoteReply) -> None:
+        """What is committed is so in every term. A leader that removes itself may be the only one to know, and is none
+        any more: without this the others would ask it for its vote for ever."""
+        if message.commit > self.log.commit and self.log.term_at(message.commit) == message.commit_term:
+            self._commit_up_to(message.commit)
 
     def _on_vote(self, sender: RaftId, message: VoteReply) -> None:
+        self._learn_commit(message)
         role = Role.PRE_CANDIDATE if message.pre else Role.CANDIDATE
         if self.role is not role:
             return  # decided already

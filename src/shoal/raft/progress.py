@@ -66,7 +66,9 @@ class Progress:
     recently_active: bool = False  # heard of since the last check of the quorum
     waits: bool = False  # PROBE: one was sent; REPLICATE: the window was found full. An answer ends it
     snapshot: Index = _NOTHING  # SNAPSHOT: the one that was offered
-    quiet_beats: int = 0  # SNAPSHOT: heartbeats (those in time, not for reads) since it last asked for a part of it
+    quiet_beats: int = (
+        0  # SNAPSHOT: heartbeats (those in time, not for reads) since it last asked for a part of it
+    )
     round: int = 0  # the last round of heartbeats that it has answered
 
     @property
