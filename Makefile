@@ -66,6 +66,7 @@ format: $(READY)
 bench: $(READY)
 	$(PY) bench/run.py --date "$$(date -u +%Y-%m-%dT%H:%M:%SZ)" $(ARGS)
 	$(PY) bench/scan_latency.py
+	$(PY) bench/cluster.py --date "$$(date -u +%Y-%m-%dT%H:%M:%SZ)"
 
 docs: $(READY)
 	$(PY) -m pytest -q tests/test_docs.py

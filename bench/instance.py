@@ -52,7 +52,7 @@ class Instance:
                         "warning",
                     ),
                     *("--instance-dir", str(self.directory / "data"), "--pg-listen", "127.0.0.1:0"),
-                    *("--http-listen", "127.0.0.1:0", *self._options),
+                    *("--http-listen", "127.0.0.1:0", "--rpc-listen", "127.0.0.1:0", *self._options),
                 ],
                 env={**environment, "PYTHONPATH": str(SOURCES)},
                 stdin=subprocess.DEVNULL,
