@@ -38,7 +38,14 @@ from shoal.catalog.entries import (
     encode,
     encode_record,
 )
-from shoal.errors import NotLeader, OutcomeUnknown, QueryCanceled, RetryableError, ShoalError
+from shoal.errors import (
+    NotLeader,
+    OutcomeUnknown,
+    ProgramLimitExceeded,
+    QueryCanceled,
+    RetryableError,
+    ShoalError,
+)
 from shoal.node.catalog_thread import CatalogThread
 from shoal.node.raft_loop import RaftLoop, Saved
 from shoal.protocol.cluster import Propose, Proposed
@@ -50,6 +57,8 @@ _log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# An entry travels as a whole, and every instance holds it in memory until the log is compacted.
+ENTRY_BYTES_MAX: Final = 16 << 20
 DEADLINE_SECONDS: Final = 60.0  # of a proposal for which nobody has said less
 _RETRY_SECONDS: Final = 0.05  # between two questions to a leader that may be there by now
 # How far back a proposal's decision may lie. Whoever is further behind decides anew.
@@ -410,11 +419,16 @@ class CatalogLog:
         why = conflict(predicate, entry, tail, self.catalog.schema, self.applied)
         if why is not None:
             return Proposed(tail.last, term, why)
-        record = Record(time.time_ns() // 1000, origin, entry)
-        index = raft.propose([encode_record(record)])
+        data = encode_record(Record(time.time_ns() // 1000, origin, entry))
+        if len(data) > ENTRY_BYTES_MAX:
+            raise ProgramLimitExceeded(
+                f"one statement changes {len(data)} bytes of global tables, the most is {ENTRY_BYTES_MAX}",
+                hint="Change the rows in several statements.",
+            )
+        index = raft.propose([data])
         tail.append(index, entry)
         if tail.last - tail.first > _TAIL_MAX:
-            tail.trim(tail.last - _TAIL_MAX // 2)
+            tail.trim(min(self.applied, tail.last - _TAIL_MAX // 2) + 1)
         return Proposed(index, term)
 
     def _fed_tail(self) -> Tail:
@@ -423,7 +437,8 @@ class CatalogLog:
         log = raft.core.log
         tail = self._tail
         if tail is None or self._tail_term != raft.term:
-            first = max(log.mark.index, log.last_index - _TAIL_AT_FIRST)
+            # What isn't applied here must be in it: the schema that is compared is that of the last applied entry.
+            first = max(log.mark.index, min(self.applied, log.last_index - _TAIL_AT_FIRST))
             tail = self._tail = Tail(first)
             self._tail_term = raft.term
         if tail.last < log.last_index:

@@ -419,8 +419,8 @@ class Cluster:
 
     def _send(self, raft_id: int, message: bytes) -> None:
         address = self.address(raft_id)
-        if address is not None:
-            self.rpc.send(address, message)
+        if address is None or not self.rpc.send(address, message):
+            self.raft.core.unreachable(RaftId(raft_id))
 
     def _receive(self, caller: Caller, message: bytes) -> None:
         self.raft.receive(message)

@@ -21,7 +21,8 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -238,11 +239,11 @@ async def opened(
     addresses: Addresses,
     rpc_listener: socket.socket,
     *,
-    admin: Callable[[Node], Awaitable[None]] | None = None,
+    admitting: Callable[[Node], AbstractAsyncContextManager[None]] | None = None,
     metrics: Metrics | None = None,
 ) -> AsyncIterator[Node]:
     """The node of a directory that is ours, a member of its cluster and Online; no client can come in yet, but for
-    whom `admin` lets in, before it is Online. Closed at the end."""
+    whom `admitting` lets in, from before it is Online. Closed at the end."""
     loop = asyncio.get_running_loop()
     guard, catalog_guard = Guard(), Guard()
     settings = Settings(
@@ -272,10 +273,9 @@ async def opened(
         try:
             await node.schema_changes.recover()
             cluster.start()
-            if admin is not None:
-                await admin(node)
-            await _unless_stopped(node, cluster.come_online())
-            yield node
+            async with admitting(node) if admitting is not None else contextlib.nullcontext():
+                await _unless_stopped(node, cluster.come_online())
+                yield node
         finally:
             if node.fault is None:
                 await cluster.leave()
@@ -322,32 +322,34 @@ async def serve(config: Config, ready: Callable[[Running], None]) -> None:
 
     with InstanceDirectory.claim(config.instance_dir) as directory:
         listeners = _bind(config)
-        servers: list[PgServer] = []
         metrics = Metrics()
         http = HttpServer(listeners.http, health, metrics)
+        servers: list[PgServer] = []
 
-        async def let_admin_in(node: Node) -> None:
+        @contextlib.asynccontextmanager
+        async def admitting(node: Node) -> AsyncIterator[None]:
+            """The admin socket is open while the instance waits for its cluster: somebody may want to know why."""
             nodes.append(node)
             server = PgServer(node)
             servers.append(server)
-            await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
             for signum in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(signum, node.stopping.set)
+            try:
+                await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
+                yield
+            finally:
+                await server.stop()
 
         try:
             await http.start()
             async with opened(
-                directory, config, listeners.addresses, listeners.rpc, admin=let_admin_in, metrics=metrics
+                directory, config, listeners.addresses, listeners.rpc, admitting=admitting, metrics=metrics
             ) as node:
-                (server,) = servers
-                try:
-                    await server.listen(listeners.pg)
-                    state = "running"
-                    ready(_running(config, node, listeners.addresses))
-                    await node.stopping.wait()
-                    state = "stopping"
-                finally:
-                    await server.stop()
+                await servers[0].listen(listeners.pg)
+                state = "running"
+                ready(_running(config, node, listeners.addresses))
+                await node.stopping.wait()
+                state = "stopping"
         except Stopped:
             pass
         finally:

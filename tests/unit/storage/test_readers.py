@@ -156,7 +156,9 @@ def test_a_stop_is_heard_whenever_it_comes(
             cursor.fetch(1000, 0, None, told.put)
             time.sleep(number / 50_000)
             stop(cursor)
-            eventually(lambda cursor=cursor: cursor.closed, 10, f"the end of query {number}, which was stopped")
+            eventually(
+                lambda cursor=cursor: cursor.closed, 10, f"the end of query {number}, which was stopped"
+            )
             assert stop is ReadCursor.close or isinstance(told.get(timeout=10).error, QueryCanceled)
         assert fetch_all(pool, "SELECT 1") == [(1,)]
 
