@@ -645,12 +645,16 @@ def test_what_was_put_before_the_end_is_sent() -> None:
 @pytest.mark.parametrize(
     "options, reason, says",
     [
-        ({"secret": b"another secret"}, "secret", "secret is not the same on both sides"),
-        ({"introduction": who("i1", cluster="bank")}, "cluster", "belongs to cluster 'shop', not to 'bank'"),
+        ({"secret": b"another secret"}, "secret", "have the same secret"),
+        (
+            {"introduction": who("i1", cluster="bank")},
+            "cluster",
+            "belongs to cluster 'shop', instance 'i1' to 'bank'",
+        ),
         (
             {"introduction": who("i1", cluster_uuid="other")},
             "cluster",
-            "another cluster named 'shop': ours, not other",
+            "two clusters named 'shop': 'ours' and 'other'",
         ),
     ],
 )
@@ -679,7 +683,7 @@ def test_who_is_turned_away_learns_why(
 def test_a_dialler_that_finds_a_strangers_cluster_says_so() -> None:
     async def scenario(ground: Ground) -> None:
         _, at = await ground.listening("i2", secret=b"another secret", introduction=who("i2", cluster="bank"))
-        with pytest.raises(Rejected, match="belongs to cluster 'bank', not to 'shop'"):
+        with pytest.raises(Rejected, match="belongs to cluster 'bank', instance 'i1' to 'shop'"):
             await ground.end("i1").call(at, Ping(), Pong, 5)
 
     run(scenario)
