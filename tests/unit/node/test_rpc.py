@@ -26,7 +26,7 @@ from shoal.node.rpc.dialled import WAITING_BYTES_MAX
 from shoal.node.rpc.served import RUNNING_MAX
 from shoal.protocol.envelope import Ping, Pong
 from shoal.protocol.frames import FRAME_BYTES_MAX
-from tests.unit.node.rpc_ground import QUICK, SECRET, Ground, Told, Wire, address_of, listener, run, who
+from tests.unit.node.rpc_ground import SECRET, Ground, Told, Wire, address_of, listener, run, who
 
 
 class Add(msgspec.Struct, frozen=True, array_like=True, tag="add"):
@@ -292,7 +292,7 @@ def test_a_call_times_out_and_its_handler_is_ended() -> None:
         server, at = await ground.listening("i2")
         seen: list[int] = []
         server.handle(Add, never(seen))
-        dialler, told = ground.end("i1"), Told()
+        dialler, told = ground.end("i1", timing=Timing(probe_seconds=0.3)), Told()
         dialler.on_link(told)
         before = ground.loop.time()
         with pytest.raises(TimedOut):
@@ -300,7 +300,7 @@ def test_a_call_times_out_and_its_handler_is_ended() -> None:
         assert ground.loop.time() - before >= 0.19
         await ground.until(lambda: seen == [8, 0])
         # The other side is alive, so the connection stays, probed or not.
-        await asyncio.sleep(2 * QUICK.probe_seconds)
+        await asyncio.sleep(0.5)
         assert await dialler.call(at, Ping(), Pong, 5) == Pong()
         assert told.of(at) == [LinkEvent.UP]
 

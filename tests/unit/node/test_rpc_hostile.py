@@ -125,7 +125,7 @@ def test_an_end_that_says_one_byte_at_a_time_has_no_more_time_than_others() -> N
             wire.say_raw(bytes((byte,)))
             await asyncio.sleep(0.02)
         await ended
-        assert ground.loop.time() - before < 3
+        assert ground.loop.time() - before < 8
 
     run(scenario)
 
@@ -348,7 +348,7 @@ def test_a_listener_that_accepts_and_says_nothing() -> None:
         before = ground.loop.time()
         with pytest.raises(NotSent, match="gives no answer"):
             await dialler.call(at, Ping(), Pong, 20)
-        assert 0.3 < ground.loop.time() - before < 5
+        assert 1.9 < ground.loop.time() - before < 15
         assert told.of(at) == [LinkEvent.UNREACHABLE]
 
     run(scenario)
