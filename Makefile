@@ -10,12 +10,13 @@ JOBS ?= 2
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test test-slow check lint types layers format bench docs clean
+.PHONY: help setup setup-spark demo test test-slow sim check lint types layers format bench docs clean
 
 help:
 	@echo "make demo       a local cluster to play with (ARGS=\"--trust --dir data\" adds options)"
 	@echo "make test       the tests, except the long ones"
 	@echo "make test-slow  the long ones"
+	@echo "make sim        simulated clusters of the consensus core, from many seeds (ARGS=\"--seeds 20000\")"
 	@echo "make check      lint, format, types, layers"
 	@echo "make format     let ruff put the code in order"
 	@echo "make bench      Shoal against PostgreSQL on this machine"
@@ -42,6 +43,9 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PY) -m pytest -q -m slow $(PYTEST)
+
+sim: $(READY)
+	@$(VENV)/bin/shoal sim --seeds 10000 --jobs $(JOBS) $(ARGS)
 
 check: lint types layers
 

@@ -236,6 +236,20 @@ class RetryableError(ShoalError):
     sqlstate = "40001"
 
 
+class NotLeader(RetryableError):
+    """Another instance leads, or none does. Nothing was proposed."""
+
+    def __init__(self, leader: int = 0) -> None:
+        who = f"the instance with raft id {leader} does" if leader else "nobody is known to"
+        super().__init__(f"this instance doesn't lead the cluster, {who}")
+        self.leader = leader
+        self.extra = {"leader": leader}
+
+
+class ProposalDropped(RetryableError):
+    """The leader takes no proposals now. Nothing was proposed."""
+
+
 # Class 26, 34, 42: names and statements
 
 

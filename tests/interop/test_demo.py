@@ -151,7 +151,21 @@ def test_a_directory_is_resumed_with_its_ports_and_uuids(place: Path) -> None:
         refused = shoal("demo", "--dir", str(place), "--base-port", "0")
         assert refused.returncode == 1
         assert "Traceback" not in refused.stderr
-        assert str(place / "default_1_1") in refused.stderr  # somebody else has it
+        assert str(place / "i1") in refused.stderr  # somebody else has it
+
+
+def test_what_a_cluster_was_made_with_stays(place: Path) -> None:
+    with demo("--base-port", "0", "--dir", str(place)) as (process, _):
+        assert (place / "cluster.secret").stat().st_mode & 0o777 == 0o600
+        process.end(signal.SIGTERM)
+    for arguments, said in (
+        (("--instances", "3"), "has 1 instance: --instances 3 can't change that"),
+        (("--replication-factor", "2"), "has 1 as its replication factor: --replication-factor 2 can't"),
+    ):
+        refused = shoal("demo", "--dir", str(place), *arguments)
+        assert refused.returncode == 1
+        assert said in refused.stderr
+    assert shoal("demo", "--instances", "8").returncode == 2
 
 
 def test_ports_follow_from_the_base() -> None:
@@ -203,8 +217,11 @@ def test_a_demo_for_people_shows_the_command_to_type(place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--instances", "3"), "for now --instances 1 is the only choice"),
-        (("--replication-factor", "2"), "--replication-factor 2 needs as many instances"),
+        (("--replication-factor", "2"), "--replication-factor 2 needs as many instances, and there is one"),
+        (
+            ("--instances", "2", "--replication-factor", "3"),
+            "--replication-factor 3 needs as many instances, and there are 2",
+        ),
         (("--dir", "/proc/shoal"), "--dir /proc/shoal: "),
         (("--dir", "/dev/null"), "--dir /dev/null: "),
         (("--dir", "/etc"), "/etc is not empty, and holds no cluster"),
@@ -226,7 +243,8 @@ def test_a_path_too_long_for_the_socket(place: Path) -> None:
 
 
 def test_damaged_cluster_files(place: Path) -> None:
-    for text in ("{", "[]", '{"cluster_name": "x"}', '{"cluster_name": "x", "instances": [{"name": 1}]}'):
+    start = '{"cluster_name": "x", "replication_factor": 1'
+    for text in ("{", "[]", start + "}", start + ', "instances": [{"pg": 1}]}', start + ', "instances": []}'):
         (place / "cluster.json").write_text(text)
         refused = shoal("demo", "--dir", str(place))
         assert refused.returncode == 1
@@ -244,7 +262,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 def test_a_wrong_configuration_is_told_in_full(place: Path) -> None:
     (place / "shoal.yaml").write_text("wal_mod: fsync\n")
     refused = run(
-        *("--config", str(place / "shoal.yaml"), "-c", "peer=127.0.0.1:3301", "--cache-bytes", "much"),
+        *("--config", str(place / "shoal.yaml"), "-c", "peer=nowhere", "--cache-bytes", "much"),
         SHOAL_LOG_LEVEL="loud",
     )
     assert refused.returncode == 1
@@ -411,17 +429,24 @@ def test_the_repl(playground: dict[str, Any], place: Path) -> None:
 
 def test_status(playground: dict[str, Any]) -> None:
     shoal("admin", playground["dir"], "-c", "CREATE TABLE s (a INT PRIMARY KEY, b INT) DISTRIBUTED BY (b)")
-    report = json.loads(shoal("status", playground["dir"], "--json").stdout)
+    answered = shoal("status", playground["dir"], "--json")
+    report = json.loads(answered.stdout)
+    assert (answered.returncode, report["degraded"], report["problems"]) == (0, False, [])
     (expected,) = playground["instances"]
     (found,) = report["instances"]
     assert report["cluster_name"] == playground["cluster_name"]
-    assert found["state"] == "Online"
+    assert report["leader"] == found["name"]
+    known = {"state": "Online", "reachable": True, "health": "running", "leader": True, "role": "voter"}
+    assert known.items() <= found.items()
+    assert found["term"] > 0
+    assert found["commit"] >= found["applied"] > 0
     for key in ("name", "uuid", "pg", "rpc", "http", "tier", "replicaset"):
         assert found[key] == expected[key]
     assert {"name": "s", "distribution": "sharded by b in default"}.items() <= report["tables"][-1].items()
     shown = shoal("status", playground["admin_url"], COLUMNS="150").stdout
     for word in (expected["name"], expected["pg"], "Online", "sharded by b in default", "3000"):
         assert word in shown
+    assert shown.splitlines()[-1] == f"all is well: the instance is Online, and {expected['name']} leads"
 
 
 def test_status_is_there_whatever_the_limits(playground: dict[str, Any]) -> None:
@@ -432,6 +457,23 @@ def test_status_is_there_whatever_the_limits(playground: dict[str, Any]) -> None
         assert {"key": "sql_motion_row_max", "scope": "", "value": 1} in report["limits"]
     finally:
         assert shoal("admin", playground["dir"], "-c", "ALTER SYSTEM RESET ALL").returncode == 0
+
+
+def test_expel_says_what_is_wrong(playground: dict[str, Any], place: Path) -> None:
+    (instance,) = playground["instances"]
+    for arguments, code, said in (
+        (("the-slow-one", playground["dir"]), 2, "a valid UUID"),
+        ((instance["uuid"], playground["dir"], "--timeout", "0"), 2, "--timeout"),
+        ((), 2, "UUID"),
+        ((instance["uuid"], str(place)), 1, "no instance runs on"),
+        ((instance["uuid"], playground["dir"]), 1, "ERROR "),  # it is the only one
+        ((instance["uuid"], playground["dir"], "--force"), 1, "ERROR "),
+        (("00000000-0000-4000-8000-000000000000", playground["dir"]), 1, "ERROR "),
+    ):
+        refused = shoal("expel", *arguments, COLUMNS="150")
+        assert (refused.returncode, refused.stdout) == (code, "")
+        assert said in refused.stderr
+        assert "Traceback" not in refused.stderr
 
 
 def test_nobody_is_there(place: Path) -> None:

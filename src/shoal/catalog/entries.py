@@ -1,7 +1,8 @@
 """The entries of the cluster's log: everything that changes the catalog or a global table.
 
-Here: the kinds of entry, the schema changes that DdlPrepare carries, and their bytes.
-Not here: what an entry does (apply.py), the log itself (storage/catalog_db.py).
+Here: the kinds of entry, the schema changes that DdlPrepare carries, the record as which an entry stands in the
+log, and their bytes.
+Not here: what an entry does (apply.py), the log itself (raft/log.py, storage/raft_log.py).
 
 A schema change takes two entries: DdlPrepare makes it known and blocks the table, DdlCommit or DdlAbort
 ends it. Between them the masters change their own tables. The change's version is the index of its
@@ -134,6 +135,7 @@ class DdlAbort(msgspec.Struct, frozen=True, tag=True):
     version: int
     sqlstate: str
     cause: str
+    detail: str | None = None
 
 
 class ChangeAuth(msgspec.Struct, frozen=True, tag=True):
@@ -146,8 +148,20 @@ class ChangeAuth(msgspec.Struct, frozen=True, tag=True):
 
 Entry: TypeAlias = Nop | Dml | DdlPrepare | DdlCommit | DdlAbort | ChangeAuth
 
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """What an entry of the Raft log holds as its data. A new leader's first entry holds nothing, and is a Nop."""
+
+    time: int  # µs since the epoch, by the clock of the leader that appended it
+    origin: tuple[
+        int, int
+    ]  # a random u64 of the proposing process, and its counter: so it knows its own again
+    entry: Entry
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
+_record_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 _change_encoder = msgspec.json.Encoder()
 _change_decoder: msgspec.json.Decoder[SchemaChange] = msgspec.json.Decoder(SchemaChange)
 
@@ -158,6 +172,14 @@ def encode(entry: Entry) -> bytes:
 
 def decode(data: bytes) -> Entry:
     return _decoder.decode(data)
+
+
+def encode_record(record: Record) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode_record(data: bytes) -> Record:
+    return _record_decoder.decode(data)
 
 
 def change_to_json(change: SchemaChange) -> str:

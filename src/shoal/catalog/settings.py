@@ -30,6 +30,9 @@ class ClusterSettings:
     sql_motion_row_max: int = 0
     pg_statement_max: int = 100_000
     pg_portal_max: int = 100_000
+    raft_wal_count_max: int = 16_384  # entries kept of Raft's log; more, or more bytes, and it is compacted
+    raft_wal_size_max: int = 64 << 20
+    raft_snapshot_chunk_size_max: int = 16 << 20
 
 
 def _count(name: str, value: object) -> int:
@@ -41,8 +44,22 @@ def _count(name: str, value: object) -> int:
     return value
 
 
+def _from_to(least: int, most: int) -> Callable[[str, object], int]:
+    def check(name: str, value: object) -> int:
+        count = _count(name, value)
+        if not least <= count <= most:
+            raise InvalidParameterValue(f"invalid value for '{name}': it must be from {least} to {most}")
+        return count
+
+    return check
+
+
 _CHECKS: Final[Mapping[str, Callable[[str, object], int]]] = {
-    setting.name: _count for setting in fields(ClusterSettings)
+    **{setting.name: _count for setting in fields(ClusterSettings)},
+    # No log is kept without an end, and a chunk must fit into a frame between instances.
+    "raft_wal_count_max": _from_to(1, 1 << 30),
+    "raft_wal_size_max": _from_to(4 << 10, 1 << 40),
+    "raft_snapshot_chunk_size_max": _from_to(1 << 10, 16 << 20),
 }
 
 

@@ -4,7 +4,8 @@
 - `demo.py`: a local cluster of child processes (`local_cluster.py`), in the foreground;
 - `admin.py`: a REPL on the admin socket, with `statements.py` (where one statement ends) and `results.py`
   (rows as a table, JSON or CSV);
-- `status.py`: what runs, read from the system tables;
+- `status.py`: what runs, who leads and what is wrong, as `report.py` finds it in the system tables and at /health;
+- `expel.py`: takes an instance out of its cluster;
 - `target.py`: which instance is meant.
 """
 

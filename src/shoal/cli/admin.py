@@ -22,9 +22,9 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 from shoal import __version__
+from shoal.cli.report import NO_LIMITS
 from shoal.cli.results import Column, Format, Row, write_rows, write_status
 from shoal.cli.statements import split_statements
-from shoal.cli.status import NO_LIMITS
 from shoal.cli.target import connect
 from shoal.errors import ShoalError
 

@@ -17,7 +17,9 @@ import typer
 from shoal import __version__
 from shoal.cli.admin import admin
 from shoal.cli.demo import demo
+from shoal.cli.expel import expel
 from shoal.cli.run import run
+from shoal.cli.sim import sim
 from shoal.cli.status import status
 from shoal.errors import Fault, ShoalError
 from shoal.node.config import default_yaml
@@ -94,3 +96,5 @@ app.command()(_reporting(run))
 app.command()(_reporting(demo))
 app.command()(_reporting(status))
 app.command()(_reporting(admin))
+app.command()(_reporting(expel))
+app.command()(_reporting(sim))

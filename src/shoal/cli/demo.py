@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.cli.local_cluster import (
+    ClusterFile,
     LocalCluster,
     Member,
     free_ports,
@@ -33,10 +34,12 @@ from shoal.cli.local_cluster import (
     ports_from,
     read_cluster_file,
 )
-from shoal.errors import FeatureNotSupported, InvalidConfiguration
+from shoal.cli.report import needs_all
+from shoal.errors import InvalidConfiguration
 
 CLUSTER_NAME = "demo"
 BASE_PORT = 4327
+INSTANCES_MAX = 7
 START_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 20.0
 
@@ -48,11 +51,24 @@ class _Stop(BaseException):
 def demo(
     instances: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="How many instances. [default: 1]", show_default=False),
+        typer.Option(
+            min=1,
+            max=INSTANCES_MAX,
+            metavar="N",
+            help=f"How many instances, at most {INSTANCES_MAX}. [default: 1, or as before]",
+            show_default=False,
+        ),
     ] = None,
     replication_factor: Annotated[
-        int, typer.Option(min=1, metavar="R", help="How many instances hold each row.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            max=INSTANCES_MAX,
+            metavar="R",
+            help="How many instances hold each row. [default: 1, or as before]",
+            show_default=False,
+        ),
+    ] = None,
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -90,42 +106,53 @@ def demo(
 
 
 def _prepare(
-    place: Path, instances: int | None, replication_factor: int, base_port: int | None, trust: bool
+    place: Path, instances: int | None, replication_factor: int | None, base_port: int | None, trust: bool
 ) -> LocalCluster:
     """The cluster that is to run: a new one, or the one that the directory holds."""
     known = read_cluster_file(place)
-    if known is not None:
-        name, members = known
-        if instances not in (None, len(members)):
-            raise InvalidConfiguration(
-                f"the cluster in {place} has {len(members)} instances, not {instances}"
-            )
-    else:
+    if known is None:
         if any(place.iterdir()):
             raise InvalidConfiguration(f"{place} is not empty, and holds no cluster that could be resumed")
-        name, members = CLUSTER_NAME, _new_members(instances or 1)
-    if len(members) != 1:
-        raise FeatureNotSupported(
-            f"a cluster of {len(members)} instances isn't possible yet: for now --instances 1 is the only choice"
-        )
-    if replication_factor > len(members):
-        raise InvalidConfiguration(
-            f"--replication-factor {replication_factor} needs as many instances, and there is one"
-        )
+        cluster = _new_cluster(instances or 1, replication_factor or 1)
+    else:
+        _check_resumed(place, known, instances, replication_factor)
+        cluster = known
     # As before where it has run, so that URLs stay good; but 0 asks for any port that is free.
+    members = cluster.members
     if base_port == 0:
         if known is None or not all(is_free(port) for member in members for port in member.ports):
             members = _with_ports(members, free_ports(len(members)))
     elif base_port is not None or known is None:
         members = _with_ports(members, ports_from(base_port or BASE_PORT, len(members)))
-    return LocalCluster(place, name, members, trust=trust)
+    return LocalCluster(place, replace(cluster, members=members), trust=trust, tell=_tell)
 
 
-def _new_members(instances: int) -> tuple[Member, ...]:
-    return tuple(
-        Member(name=f"default_1_{i + 1}", tier="default", replicaset="default_1", pg=0, rpc=0, http=0)
-        for i in range(instances)
+def _new_cluster(instances: int, replication_factor: int) -> ClusterFile:
+    if replication_factor > instances:
+        there = "there is one" if instances == 1 else f"there are {instances}"
+        raise InvalidConfiguration(
+            f"--replication-factor {replication_factor} needs as many instances, and {there}"
+        )
+    members = (Member(directory=f"i{i + 1}", pg=0, rpc=0, http=0) for i in range(instances))
+    return ClusterFile(
+        cluster_name=CLUSTER_NAME, replication_factor=replication_factor, members=tuple(members)
     )
+
+
+def _check_resumed(
+    place: Path, known: ClusterFile, instances: int | None, replication_factor: int | None
+) -> None:
+    """What a cluster was made with can't be asked for otherwise later."""
+    count = len(known.members)
+    for flag, asked, found, what in (
+        ("--instances", instances, count, "instances" if count != 1 else "instance"),
+        ("--replication-factor", replication_factor, known.replication_factor, "as its replication factor"),
+    ):
+        if asked not in (None, found):
+            raise InvalidConfiguration(
+                f"the cluster in {place} has {found} {what}: {flag} {asked} can't change that. "
+                "Leave it out, or choose another --dir"
+            )
 
 
 def _with_ports(members: tuple[Member, ...], ports: Iterator[tuple[int, int, int]]) -> tuple[Member, ...]:
@@ -137,15 +164,20 @@ def _with_ports(members: tuple[Member, ...], ports: Iterator[tuple[int, int, int
 
 def _run(cluster: LocalCluster, as_json: bool) -> None:
     progress = Console(stderr=True, highlight=False)
+
+    def accepted(member: Member) -> None:
+        if progress.is_terminal and len(cluster.members) > 1:
+            progress.print(f"{member.directory} accepts queries as {member.name}", markup=False)
+
     try:
-        names = ", ".join(member.name for member in cluster.members)
+        starting = f"starting {', '.join(member.label for member in cluster.members)}"
         if progress.is_terminal:
-            with progress.status(f"starting {names}"):
-                cluster.start(START_TIMEOUT_SECONDS)
+            with progress.status(starting):
+                cluster.start(START_TIMEOUT_SECONDS, accepted)
         else:
             if not as_json:
-                progress.print(f"starting {names}")
-            cluster.start(START_TIMEOUT_SECONDS)
+                progress.print(starting)
+            cluster.start(START_TIMEOUT_SECONDS, accepted)
         if as_json:
             sys.stdout.write(json.dumps(_summary(cluster)) + "\n")
         else:
@@ -157,6 +189,11 @@ def _run(cluster: LocalCluster, as_json: bool) -> None:
         if progress.is_terminal and not as_json:
             progress.print("\nstopping")
         cluster.stop(STOP_TIMEOUT_SECONDS)
+
+
+def _tell(what: str) -> None:
+    sys.stderr.write(f"shoal: {what}\n")
+    sys.stderr.flush()
 
 
 def _summary(cluster: LocalCluster) -> dict[str, object]:
@@ -181,7 +218,18 @@ def _show(cluster: LocalCluster) -> None:
     console.print(f"data     {cluster.directory}")
     console.print(f"connect  psql {shlex.quote(cluster.admin_url)}", markup=False)
     console.print(f"         shoal admin {shlex.quote(str(cluster.directory))}", markup=False)
-    console.print("Ctrl-C stops it.")
+    if len(cluster.members) > 1:
+        console.print(f"         shoal status {shlex.quote(str(cluster.directory))}", markup=False)
+        console.print(f"raft     {_what_may_fail(len(cluster.members))}", markup=False)
+    console.print("Ctrl-C stops it." if len(cluster.members) == 1 else "Ctrl-C stops them.")
+
+
+def _what_may_fail(instances: int) -> str:
+    """Up to five instances vote (an odd number of them, as even ones add nothing), the others follow."""
+    voters = instances if instances <= 3 else 3 if instances == 4 else 5
+    return needs_all(voters) or (
+        f"{voters} of the instances vote: the catalog can be changed while any {voters // 2 + 1} of them run."
+    )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A cluster of child processes on this machine, all data in one directory.
 
-Here: choosing ports, starting `shoal run` for each member, waiting until it accepts queries, stopping it, and
-cluster.json, by which a directory is recognised and resumed.
+Here: choosing ports, starting `shoal run` for each member, waiting until it accepts queries, noticing when one
+ends, stopping them, and cluster.json, by which a directory is recognised and resumed.
 Not here: options and output of `shoal demo` (demo.py), what a child does (node/).
 """
 
@@ -16,17 +16,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import psycopg
 
 from shoal.cli.target import CLUSTER_FILE, socket_url
 from shoal.errors import InvalidConfiguration, ShoalError
-from shoal.node.config import Running
+from shoal.node.config import SECRET_FILE, Running
+from shoal.node.secret import make_cluster_secret
 
 HOST: Final = "127.0.0.1"
 LOG_LINES: Final = 15  # of a child that died, shown to the user
@@ -43,19 +44,33 @@ class InstanceDied(ShoalError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One instance, as cluster.json remembers it."""
+    """One instance, as cluster.json remembers it. The cluster gives it its name, so that is known once it has run."""
 
-    name: str
-    tier: str
-    replicaset: str
+    directory: str
     pg: int
     rpc: int
     http: int
-    uuid: str | None = None  # known once it has run
+    name: str | None = None
+    uuid: str | None = None
+    tier: str | None = None
+    replicaset: str | None = None
 
     @property
     def ports(self) -> tuple[int, int, int]:
         return self.pg, self.rpc, self.http
+
+    @property
+    def label(self) -> str:
+        return self.name or self.directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFile:
+    """What cluster.json holds."""
+
+    cluster_name: str
+    replication_factor: int
+    members: tuple[Member, ...]
 
 
 @dataclass(slots=True)
@@ -65,17 +80,21 @@ class _Child:
     ready: int  # the reading end of its ready pipe
     received: bytearray = field(default_factory=bytearray)
     running: Running | None = None
+    mourned: bool = False  # it has ended, and that was told
 
 
 class LocalCluster:
     """The members, their directory, and, while it runs, their processes."""
 
     def __init__(
-        self, directory: Path, cluster_name: str, members: tuple[Member, ...], *, trust: bool
+        self, directory: Path, known: ClusterFile, *, trust: bool, tell: Callable[[str], None]
     ) -> None:
+        """`tell` hears of members that end while the others go on."""
         self.directory = directory
-        self.cluster_name = cluster_name
-        self.members = members
+        self._tell = tell
+        self.cluster_name = known.cluster_name
+        self.replication_factor = known.replication_factor
+        self.members = known.members
         self._trust = trust
         self._children: list[_Child] = []
 
@@ -83,45 +102,78 @@ class LocalCluster:
 
     @property
     def running(self) -> tuple[Running, ...]:
-        return tuple(child.running for child in self._children if child.running is not None)
+        return tuple(
+            child.running
+            for child in self._children
+            if child.running is not None and child.process.poll() is None
+        )
+
+    @property
+    def majority(self) -> int:
+        return len(self.members) // 2 + 1
 
     @property
     def admin_url(self) -> str:
         """For any libpq client, on this machine."""
-        first = self.members[0]
+        alive = [child.member for child in self._children if child.process.poll() is None]
+        first = (alive or self.members)[0]
         if self._trust:
             return f"postgresql://admin@{HOST}:{first.pg}/shoal"
         return socket_url(self.instance_dir(first), first.pg)
 
+    @property
+    def secret_file(self) -> Path:
+        return self.directory / SECRET_FILE
+
     def instance_dir(self, member: Member) -> Path:
-        return self.directory / member.name
+        return self.directory / member.directory
 
     def log_file(self, member: Member) -> Path:
-        return self.directory / f"{member.name}.log"
+        return self.directory / f"{member.directory}.log"
 
     # --- life
 
-    def start(self, timeout_seconds: float) -> None:
-        """Returns when every member accepts queries."""
+    def start(self, timeout_seconds: float, accepted: Callable[[Member], None]) -> None:
+        """Returns when every member accepts queries; `accepted` hears of each.
+
+        One that ends instead is fatal to a new cluster. To one that is resumed it is fatal only if no majority is
+        left: the member may have been expelled, or its disk may be gone, and that must not keep the others down.
+        """
         check_ports(self.members)
+        is_new = all(member.uuid is None for member in self.members)
+        make_cluster_secret(self.secret_file)
         for member in self.members:
             self._children.append(self._spawn(member))
         self._write_cluster_file()
         deadline = time.monotonic() + timeout_seconds
-        for child in self._children:
-            self._await_ready(child, deadline)
-        self.members = tuple(
-            replace(child.member, uuid=child.running.uuid)
-            for child in self._children
-            if child.running is not None
-        )
+        waiting = list(self._children)
+        while waiting:
+            select.select([child.ready for child in waiting], [], [], 0.1)
+            for child in tuple(waiting):
+                if self._has_said_ready(child, deadline):
+                    waiting.remove(child)
+                    accepted(child.member)
+                elif child.process.poll() is not None:
+                    waiting.remove(child)
+                    if is_new or len(self.members) == 1:
+                        raise InstanceDied(self._obituary(child))
+                    self._mourn(child)
+            if waiting and time.monotonic() > deadline:
+                labels = ", ".join(child.member.label for child in waiting)
+                raise InstanceDied(
+                    f"{labels} {'does' if len(waiting) == 1 else 'do'} not accept queries in time; the log of "
+                    f"{waiting[0].member.label} ends with:\n{self._log_tail(waiting[0].member)}"
+                )
+        members = {child.member.directory: child.member for child in self._children}
+        self.members = tuple(members[member.directory] for member in self.members)
         self._write_cluster_file()
 
-    def wait(self) -> None:
-        """Returns never: raises InstanceDied when one of the children ends."""
+    def wait(self) -> NoReturn:
+        """Raises InstanceDied when so many have ended that the rest is no majority."""
         while True:
             for child in self._children:
-                self._check_alive(child)
+                if child.process.poll() is not None and not child.mourned:
+                    self._mourn(child)
             time.sleep(0.1)
 
     def stop(self, timeout_seconds: float) -> None:
@@ -134,7 +186,7 @@ class LocalCluster:
             try:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                sys.stderr.write(f"shoal: {child.member.name} doesn't stop, ending it by force\n")
+                sys.stderr.write(f"shoal: {child.member.label} doesn't stop, ending it by force\n")
                 child.process.kill()
                 child.process.wait()
             os.close(child.ready)
@@ -149,18 +201,20 @@ class LocalCluster:
 
     def _spawn(self, member: Member) -> _Child:
         reading, writing = os.pipe()
+        # One alone has nobody to look for. Of several, whoever comes first finds the others by these.
+        peers = self.members if len(self.members) > 1 else ()
         command = [
             # -P: a directory `shoal` where the user happens to be is not the package.
             *(sys.executable, "-P", "-m", "shoal", "run"),
             *("--ready-fd", str(writing)),
             *("--instance-dir", str(self.instance_dir(member))),
             *("--cluster-name", self.cluster_name),
-            *("--instance-name", member.name),
-            *("--replicaset", member.replicaset),
-            *("--tier", member.tier),
+            *("--secret-file", str(self.secret_file)),
+            *("--init-replication-factor", str(self.replication_factor)),
             *("--pg-listen", f"{HOST}:{member.pg}"),
             *("--rpc-listen", f"{HOST}:{member.rpc}"),
             *("--http-listen", f"{HOST}:{member.http}"),
+            *(word for peer in peers for word in ("--peer", f"{HOST}:{peer.rpc}")),
             "--trust" if self._trust else "--no-trust",
         ]
         try:
@@ -182,62 +236,75 @@ class LocalCluster:
             os.close(writing)
         return _Child(member=member, process=process, ready=reading)
 
-    def _await_ready(self, child: _Child, deadline: float) -> None:
-        while b"\n" not in child.received:
-            readable, _, _ = select.select([child.ready], [], [], 0.1)
-            data = os.read(child.ready, 65536) if readable else b""
-            child.received += data
+    def _has_said_ready(self, child: _Child, deadline: float) -> bool:
+        """Reads what its pipe holds. With the whole line it has a name, and answers a query."""
+        readable, _, _ = select.select([child.ready], [], [], 0)
+        data = os.read(child.ready, 65536) if readable else b""
+        child.received += data
+        if b"\n" not in child.received:
             if readable and not data:  # it has closed the pipe without a word: it is ending
-                child.process.wait(max(0.1, deadline - time.monotonic()))
-            self._check_alive(child)
-            if time.monotonic() > deadline:
-                raise InstanceDied(
-                    f"{child.member.name} doesn't accept queries in time; its log ends with:\n"
-                    + "\n".join(self._log_tail(child.member))
-                )
-        child.running = Running(**json.loads(child.received))
+                with suppress(subprocess.TimeoutExpired):
+                    child.process.wait(max(0.1, deadline - time.monotonic()))
+            return False
+        running = Running(**json.loads(child.received))
         self._query(child, deadline)
+        child.running = running
+        child.member = replace(
+            child.member,
+            name=running.name,
+            uuid=running.uuid,
+            tier=running.tier,
+            replicaset=running.replicaset,
+        )
+        return True
+
+    def _url(self, child: _Child) -> str:
+        return socket_url(self.instance_dir(child.member), child.member.pg)
 
     def _query(self, child: _Child, deadline: float) -> None:
         """It says it is ready: see for ourselves, through the door that any user takes."""
-        url = socket_url(self.instance_dir(child.member), child.member.pg)
+        url = self._url(child)
         timeout = max(1, int(deadline - time.monotonic()))
         try:
             with psycopg.connect(url, connect_timeout=timeout, autocommit=True) as connection:
                 connection.execute("SELECT 1")
         except psycopg.Error as error:
-            self._check_alive(child)
-            raise InstanceDied(f"{child.member.name} runs but answers no query: {error}") from None
+            if child.process.poll() is not None:
+                raise InstanceDied(self._obituary(child)) from None
+            raise InstanceDied(f"{child.member.label} runs but answers no query: {error}") from None
 
-    def _check_alive(self, child: _Child) -> None:
-        code = child.process.poll()
-        if code is None:
+    def _mourn(self, child: _Child) -> None:
+        """One has ended. Tells of it and goes on, or raises: whatever is left is no majority."""
+        child.mourned = True
+        living = [other for other in self._children if not other.mourned]
+        if any(_is_expelled(self._url(other), child.member) for other in living):
+            self._tell(f"{child.member.label} was expelled, and has ended")
+            self.members = tuple(each for each in self.members if each.directory != child.member.directory)
+            self._write_cluster_file()
             return
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        tail = "\n".join(self._log_tail(child.member))
-        raise InstanceDied(f"{child.member.name} {how}; its log ends with:\n{tail}")
+        count = f"{len(living)} of {len(self.members)} instances"
+        if len(living) >= self.majority:
+            self._tell(f"{self._obituary(child)}\n{count} go on")
+            return
+        why = f"\n{count} are no majority, so all are stopped" if len(self.members) > 1 else ""
+        raise InstanceDied(self._obituary(child) + why)
 
-    def _log_tail(self, member: Member) -> list[str]:
+    def _obituary(self, child: _Child) -> str:
+        code = child.process.wait()
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"{child.member.label} {how}; its log ends with:\n{self._log_tail(child.member)}"
+
+    def _log_tail(self, member: Member) -> str:
         text = self.log_file(member).read_text(encoding="utf-8", errors="replace")
-        return text.splitlines()[-LOG_LINES:]
+        return "\n".join(text.splitlines()[-LOG_LINES:])
 
     # --- cluster.json
 
     def _write_cluster_file(self) -> None:
         body = {
             "cluster_name": self.cluster_name,
-            "instances": [
-                {
-                    "name": member.name,
-                    "uuid": member.uuid,
-                    "tier": member.tier,
-                    "replicaset": member.replicaset,
-                    "pg": member.pg,
-                    "rpc": member.rpc,
-                    "http": member.http,
-                }
-                for member in self.members
-            ],
+            "replication_factor": self.replication_factor,
+            "instances": [asdict(member) for member in self.members],
         }
         path = self.directory / CLUSTER_FILE
         draft = path.with_suffix(".draft")
@@ -245,12 +312,33 @@ class LocalCluster:
         draft.replace(path)  # whole or not at all
 
 
-def read_cluster_file(directory: Path) -> tuple[str, tuple[Member, ...]] | None:
-    """The name and the members of the cluster in this directory, None if there is none."""
+def _is_expelled(url: str, member: Member) -> bool:
+    """Whether this instance knows that the member was to leave for good."""
+    try:
+        with psycopg.connect(url, connect_timeout=2, autocommit=True) as connection:
+            # One that has just started, or lost the others, may answer late or not at all.
+            connection.execute("SET statement_timeout = 2000")
+            found = connection.execute(
+                "SELECT target_state FROM _pico_instance WHERE uuid = %s", (member.uuid,)
+            ).fetchone()
+    except psycopg.Error:
+        return False
+    return found is not None and "Expelled" in str(found[0])
+
+
+def read_cluster_file(directory: Path) -> ClusterFile | None:
+    """The cluster in this directory, None if there is none."""
     path = directory / CLUSTER_FILE
     try:
         body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return str(body["cluster_name"]), tuple(Member(**member) for member in body["instances"])
+        found = ClusterFile(
+            cluster_name=str(body["cluster_name"]),
+            replication_factor=int(body["replication_factor"]),
+            members=tuple(Member(**member) for member in body["instances"]),
+        )
+        if not found.members:
+            raise ValueError("it names no instances")
+        return found
     except FileNotFoundError:
         return None
     except OSError as error:

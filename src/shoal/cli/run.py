@@ -19,7 +19,7 @@ _log = logging.getLogger("shoal")
 
 def _flag(key: str, metavar: str = "TEXT") -> Any:
     opt = option(key)
-    shown = "" if opt.default is None else f" [default: {opt.default}]"
+    shown = "" if opt.default in (None, [], {}) else f" [default: {opt.default}]"
     return typer.Option(opt.flag, help=opt.help + shown, metavar=metavar, show_default=False)
 
 
@@ -36,9 +36,14 @@ def run(
     ] = None,
     instance_dir: Annotated[str | None, _flag("instance_dir", "DIR")] = None,
     cluster_name: Annotated[str | None, _flag("cluster_name", "NAME")] = None,
+    peer: Annotated[list[str] | None, _flag("peer", "HOST:PORT")] = None,
+    secret_file: Annotated[str | None, _flag("secret_file", "FILE")] = None,
     instance_name: Annotated[str | None, _flag("instance_name", "NAME")] = None,
     replicaset: Annotated[str | None, _flag("replicaset", "NAME")] = None,
     tier: Annotated[str | None, _flag("tier", "NAME")] = None,
+    tiers: Annotated[str | None, _flag("tiers", "JSON")] = None,
+    init_replication_factor: Annotated[str | None, _flag("init_replication_factor", "N")] = None,
+    failure_domain: Annotated[str | None, _flag("failure_domain", "KEY=VALUE,…")] = None,
     pg_listen: Annotated[str | None, _flag("pg_listen", "HOST:PORT")] = None,
     rpc_listen: Annotated[str | None, _flag("rpc_listen", "HOST:PORT")] = None,
     http_listen: Annotated[str | None, _flag("http_listen", "HOST:PORT")] = None,
@@ -51,6 +56,12 @@ def run(
     reader_threads: Annotated[str | None, _flag("reader_threads", "N")] = None,
     cache_bytes: Annotated[str | None, _flag("cache_bytes", "SIZE")] = None,
     log_level: Annotated[str | None, _flag("log_level", "debug|info|warning|error")] = None,
+    raft_tick_ms: Annotated[str | None, _flag("raft_tick_ms", "N")] = None,
+    raft_heartbeat_ticks: Annotated[str | None, _flag("raft_heartbeat_ticks", "N")] = None,
+    raft_election_ticks: Annotated[str | None, _flag("raft_election_ticks", "N")] = None,
+    join_timeout: Annotated[str | None, _flag("join_timeout", "SECONDS")] = None,
+    boot_timeout: Annotated[str | None, _flag("boot_timeout", "SECONDS")] = None,
+    timing_scale: Annotated[str | None, _flag("timing_scale", "FACTOR")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready.")] = False,
     ready_fd: Annotated[
         int | None, typer.Option("--ready-fd", metavar="FD", help="Write that line to this file descriptor.")
@@ -64,9 +75,14 @@ def run(
     flags: dict[str, object] = {
         "instance_dir": instance_dir,
         "cluster_name": cluster_name,
+        "peer": peer or None,
+        "secret_file": secret_file,
         "instance_name": instance_name,
         "replicaset": replicaset,
         "tier": tier,
+        "tiers": tiers,
+        "init_replication_factor": init_replication_factor,
+        "failure_domain": failure_domain,
         "pg_listen": pg_listen,
         "rpc_listen": rpc_listen,
         "http_listen": http_listen,
@@ -79,6 +95,12 @@ def run(
         "reader_threads": reader_threads,
         "cache_bytes": cache_bytes,
         "log_level": log_level,
+        "raft_tick_ms": raft_tick_ms,
+        "raft_heartbeat_ticks": raft_heartbeat_ticks,
+        "raft_election_ticks": raft_election_ticks,
+        "join_timeout": join_timeout,
+        "boot_timeout": boot_timeout,
+        "timing_scale": timing_scale,
     }
     config = load(assignments=assignments or (), flags=flags, environment=os.environ, file=config_file)
     _log_to_stderr(config)

@@ -30,8 +30,8 @@ def socket_url(instance_dir: Path, pg_port: int) -> str:
     return f"postgresql://admin@/shoal?host={quote(str(instance_dir), safe='')}&port={pg_port}"
 
 
-def find_url(where: str | None) -> str:
-    """The URL for what the user gave: a URL, an instance's directory, or a demo's."""
+def find_urls(where: str | None) -> list[str]:
+    """The URLs for what the user gave: a URL, an instance's directory, or a demo's. Any of them will do."""
     if where is None:
         where = os.environ.get(option("instance_dir").variable) or str(option("instance_dir").default)
         if not Path(where).is_dir():
@@ -39,33 +39,41 @@ def find_url(where: str | None) -> str:
                 f"which instance? Give its directory or a postgresql:// URL (there is no {where} here)"
             )
     if where.startswith(("postgresql://", "postgres://")):
-        return where
+        return [where]
     directory = Path(where).expanduser().absolute()
     if directory.name.startswith(_SOCKET_PREFIX):
-        return socket_url(directory.parent, int(directory.name.removeprefix(_SOCKET_PREFIX)))
+        return [_url_of(directory)]
     if not directory.is_dir():
         raise NotRunning(f"{directory} is no directory")
-    # A demo's directory holds one directory per instance; any of them will do.
+    # A demo's directory holds one directory per instance.
     sockets = [*directory.glob(f"{_SOCKET_PREFIX}*")]
     if not sockets and (directory / CLUSTER_FILE).exists():
         sockets = [*directory.glob(f"*/{_SOCKET_PREFIX}*")]
     if not sockets:
         raise NotRunning(f"no instance runs on {directory}: there is no admin socket in it")
-    newest = max(sockets, key=lambda path: path.stat().st_mtime_ns)
-    if len(str(newest).encode()) > SOCKET_PATH_BYTES_MAX:
+    # The newest first: what a crash left behind is older than what runs.
+    sockets.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    return [_url_of(path) for path in sockets]
+
+
+def _url_of(path: Path) -> str:
+    if len(str(path).encode()) > SOCKET_PATH_BYTES_MAX:
         raise NotRunning(
-            f"{newest}: too long for the path of a socket; use a shorter path to the same directory"
+            f"{path}: too long for the path of a socket; use a shorter path to the same directory"
         )
-    return socket_url(newest.parent, int(newest.name.removeprefix(_SOCKET_PREFIX)))
+    return socket_url(path.parent, int(path.name.removeprefix(_SOCKET_PREFIX)))
 
 
 def connect(where: str | None) -> psycopg.Connection:
-    url = find_url(where)
-    try:
-        return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="shoal")
-    except psycopg.Error as error:
-        reason = " ".join(str(error).split())  # libpq writes several lines
-        raise NotRunning(f"can't connect to {_without_password(url)}: {reason}") from None
+    """To the first that answers."""
+    refused: list[NotRunning] = []
+    for url in find_urls(where):
+        try:
+            return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="shoal")
+        except psycopg.Error as error:
+            reason = " ".join(str(error).split())  # libpq writes several lines
+            refused.append(NotRunning(f"can't connect to {_without_password(url)}: {reason}"))
+    raise refused[0]
 
 
 def _without_password(url: str) -> str:

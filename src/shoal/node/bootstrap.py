@@ -1,45 +1,51 @@
-"""The first entry of a cluster's log, and what each later start changes in it.
+"""The first entries of a cluster's log.
 
-Here: the rows that a new cluster begins with; the identity of an instance, checked against what it was
-started with before; its state, Online and Offline.
-Not here: joining a cluster that exists (not there yet), applying the entries (catalog_log.py).
+Here: boot(), which begins a cluster in an empty directory: what its log and its catalog start with.
+Not here: joining a cluster that exists (joining in membership.py), who begins one (discovery.py).
 """
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
-from typing import Final, cast
-
-import msgspec
+from typing import Final
 
 from shoal import __version__
-from shoal.catalog.entries import Dml, RowChange
-from shoal.catalog.schema import Table, Tier, TierName
+from shoal.catalog.entries import Dml, Record, RowChange, encode_record
+from shoal.catalog.members import address_change, bucket_change, instance_change, put, replicaset_change
 from shoal.catalog.system import (
-    PICO_BUCKET,
     PICO_INDEX,
-    PICO_INSTANCE,
-    PICO_PEER_ADDRESS,
     PICO_PROPERTY,
-    PICO_REPLICASET,
     PICO_TABLE,
     PICO_TIER,
     PICO_USER,
     SYSTEM_TABLES,
-    Row,
     index_rows,
     json_text,
     table_row,
     tier_row,
 )
-from shoal.errors import InvalidConfiguration
 from shoal.node.config import Config
 from shoal.node.users import ADMIN_ID
 from shoal.pgwire.auth import make_secret
+from shoal.protocol.cluster import Addresses
+from shoal.raft.messages import (
+    ChangeKind,
+    Entry,
+    EntryKind,
+    HardState,
+    Index,
+    Membership,
+    MembershipChange,
+    RaftId,
+    Term,
+    encode_change,
+)
+from shoal.raft.store import Save
 from shoal.storage.catalog_db import CatalogDb
+from shoal.storage.raft_log import MemberIdentity
+from shoal.topology.cluster import HTTP, PG, RPC, BucketRange, Instance, Replicaset, State, Variant
 
-RAFT_ID: Final = 1
+FIRST_ID: Final = RaftId(1)
 SERVICE_USER_ID: Final = 32
 
 # id, name, kind
@@ -53,157 +59,84 @@ _USERS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    instance_uuid: str
-    replicaset_uuid: str
-    cluster_uuid: str
-    incarnation: int
-    instance: Row  # the row of _pico_instance
+def boot(
+    db: CatalogDb, config: Config, instance_uuid: str, addresses: Addresses, now: int, salt: bytes
+) -> MemberIdentity:
+    """Begins a cluster: its only voter is this instance, and what it starts with is committed."""
+    term = Term(1)
+    change = MembershipChange(ChangeKind.ADD_VOTER, FIRST_ID)
+    identity = MemberIdentity(FIRST_ID, instance_uuid, str(uuid.uuid4()), config.cluster_name)
+    first = _first_entry(config, identity, addresses, now, salt)
+    entries = (
+        Entry(Index(1), term, EntryKind.MEMBERSHIP, encode_change(change)),
+        Entry(Index(2), term, EntryKind.NORMAL, encode_record(Record(now, (0, 0), first))),
+    )
+    save = Save(HardState(term, FIRST_ID, Index(2)), entries, entries, Membership((FIRST_ID,), ()))
+    db.begin(identity, save)
+    return identity
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    pg: str
-    rpc: str
-    http: str
-
-    def rows(self) -> list[Row]:
-        found = (("http", self.http), ("iproto", self.rpc), ("pgproto", self.pg))
-        return [(RAFT_ID, address, kind) for kind, address in found]
-
-
-def first_entry(config: Config, addresses: Addresses, now: int, salt: bytes) -> Dml:
-    """Everything that a cluster of one instance begins with."""
-    rows: list[tuple[Table, Row]] = []
+def _first_entry(
+    config: Config, identity: MemberIdentity, addresses: Addresses, now: int, salt: bytes
+) -> Dml:
+    changes: list[RowChange] = []
     for table in SYSTEM_TABLES:
-        rows.append((PICO_TABLE, table_row(table)))
-        rows += [(PICO_INDEX, row) for row in index_rows(table)]
-    tier = Tier(TierName(config.tier))
-    rows.append((PICO_TIER, tier_row(tier)))
-    instance_uuid, replicaset_uuid = str(uuid.uuid4()), str(uuid.uuid4())
-    rows.append((PICO_REPLICASET, _replicaset_row(config, replicaset_uuid)))
-    state = json_text(["Online", 1])
-    rows.append(
-        (
-            PICO_INSTANCE,
-            (
-                config.instance_name,
-                instance_uuid,
-                RAFT_ID,
-                config.replicaset,
-                replicaset_uuid,
-                state,
-                state,
-                json_text({}),
-                config.tier,
-                __version__,
-                1,
-                "boot",
-                now,
-            ),
-        )
+        changes.append(put(PICO_TABLE, table_row(table)))
+        changes += [put(PICO_INDEX, row) for row in index_rows(table)]
+    changes += [put(PICO_TIER, tier_row(tier)) for tier in config.founding_tiers]
+    (tier,) = (tier for tier in config.founding_tiers if tier.name == config.tier)
+    replicaset_name = config.replicaset or f"{config.tier}_1"
+    name = config.instance_name or f"{replicaset_name}_1"
+    replicaset = Replicaset(
+        name=replicaset_name,
+        uuid=str(uuid.uuid4()),
+        current_master=name,
+        target_master=name,
+        tier=config.tier,
+        in_sync=(name,),
     )
-    rows += [(PICO_PEER_ADDRESS, row) for row in addresses.rows()]
-    rows.append(
-        (
-            PICO_BUCKET,
-            (config.tier, 1, tier.bucket_count, "active", config.replicaset, config.replicaset),
-        )
+    offline = State(Variant.OFFLINE, 0)
+    instance = Instance(
+        name=name,
+        uuid=identity.instance_uuid,
+        raft_id=identity.raft_id,
+        replicaset=replicaset.name,
+        replicaset_uuid=replicaset.uuid,
+        current=offline,
+        target=offline,
+        failure_domain=config.failure_domain,
+        tier=config.tier,
+        version=__version__,
+        reason="boot",
+        changed_at=now,
     )
-    for user_id, name, kind in _USERS:
+    changes.append(replicaset_change(replicaset))
+    changes.append(instance_change(instance))
+    for kind, address in ((HTTP, addresses.http), (RPC, addresses.rpc), (PG, addresses.pg)):
+        changes.append(address_change(identity.raft_id, kind, address))
+    if tier.bucket_count:  # a tier without buckets only votes
+        everything = BucketRange(
+            tier=config.tier,
+            start=1,
+            end=tier.bucket_count,
+            state="active",
+            owner=replicaset.name,
+            target=replicaset.name,
+        )
+        changes.append(bucket_change(everything))
+    for user_id, user, kind in _USERS:
         auth = None
         if user_id == ADMIN_ID:
             password = config.admin_password
-            secret = make_secret("scram-sha256", name, password, salt) if password else ""
+            secret = make_secret("scram-sha256", user, password, salt) if password else ""
             auth = json_text(["scram-sha256", secret])
-        rows.append((PICO_USER, (user_id, name, 0, auth, ADMIN_ID, kind)))
+        changes.append(put(PICO_USER, (user_id, user, 0, auth, ADMIN_ID, kind)))
     properties = {
         "cluster_name": config.cluster_name,
-        "cluster_uuid": str(uuid.uuid4()),
+        "cluster_uuid": identity.cluster_uuid,
         "cluster_version": __version__,
         "system_catalog_version": __version__,
         "global_schema_version": 0,
     }
-    rows += [(PICO_PROPERTY, (key, json_text(value))) for key, value in properties.items()]
-    return Dml(tuple(_put(table, row) for table, row in rows), ADMIN_ID)
-
-
-def _replicaset_row(config: Config, replicaset_uuid: str) -> Row:
-    return (
-        config.replicaset,
-        replicaset_uuid,
-        config.instance_name,
-        config.instance_name,
-        config.tier,
-        1.0,
-        "auto",
-        "ready",
-        1,
-        1,
-        json_text({}),
-        0,
-        1,
-        1,
-        json_text([config.instance_name]),
-    )
-
-
-def _put(table: Table, row: Row) -> RowChange:
-    positions = [table.columns.index(table.by_number[part.column]) for part in table.primary_key]
-    return RowChange(table.id, tuple(row[at] for at in positions), row)
-
-
-# --- later starts --------------------------------------------------------------------------------
-
-
-def read_identity(db: CatalogDb) -> Identity | None:
-    """Who this instance is; None in a new directory."""
-    instances = db.rows(PICO_INSTANCE)
-    if not instances:
-        return None
-    (instance,) = instances
-    properties = {cast(str, key): cast(str, value) for key, value in db.rows(PICO_PROPERTY)}
-    state = msgspec.json.decode(cast(str, instance[5]), type=tuple[str, int])
-    return Identity(
-        instance_uuid=cast(str, instance[1]),
-        replicaset_uuid=cast(str, instance[4]),
-        cluster_uuid=msgspec.json.decode(properties["cluster_uuid"], type=str),
-        incarnation=state[1],
-        instance=instance,
-    )
-
-
-def check_identity(db: CatalogDb, identity: Identity, config: Config) -> None:
-    """A directory belongs to one instance for good: a changed name is a mistake, never a renaming."""
-    properties = {cast(str, key): cast(str, value) for key, value in db.rows(PICO_PROPERTY)}
-    instance = identity.instance
-    known = {
-        "cluster_name": msgspec.json.decode(properties["cluster_name"], type=str),
-        "instance_name": instance[0],
-        "replicaset": instance[3],
-        "tier": instance[8],
-    }
-    for key, value in known.items():
-        asked = getattr(config, key)
-        if asked != value:
-            raise InvalidConfiguration(
-                f"{key}: {config.instance_dir} belongs to an instance with {key} {value!r}, not {asked!r}"
-            )
-
-
-def online_entry(identity: Identity, addresses: Addresses, now: int) -> tuple[Dml, Identity]:
-    incarnation = identity.incarnation + 1
-    row = _with_state(identity.instance, "Online", incarnation, "wakeup", now)
-    changes = [_put(PICO_INSTANCE, row), *(_put(PICO_PEER_ADDRESS, r) for r in addresses.rows())]
-    return Dml(tuple(changes), ADMIN_ID), replace(identity, incarnation=incarnation, instance=row)
-
-
-def offline_entry(identity: Identity, now: int) -> Dml:
-    row = _with_state(identity.instance, "Offline", identity.incarnation, "shutdown", now)
-    return Dml((_put(PICO_INSTANCE, row),), ADMIN_ID)
-
-
-def _with_state(instance: Row, state: str, incarnation: int, reason: str, now: int) -> Row:
-    said = json_text([state, incarnation])
-    return (*instance[:5], said, said, *instance[7:9], __version__, incarnation, reason, now)
+    changes += [put(PICO_PROPERTY, (key, json_text(value))) for key, value in properties.items()]
+    return Dml(tuple(changes), ADMIN_ID)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shoal.catalog.apply import Catalog
 from shoal.catalog.entries import ChangeAuth, SchemaChange
@@ -19,6 +20,7 @@ from shoal.errors import (
     FeatureNotSupported,
     InsufficientPrivilege,
     InvalidParameterValue,
+    InvalidTextRepresentation,
     OutcomeUnknown,
     QueryCanceled,
     UndefinedObject,
@@ -38,6 +40,8 @@ from shoal.types.values import Stored
 if TYPE_CHECKING:
     from shoal.node.executing import Executing
     from shoal.node.session import Session
+
+_EXPEL_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,8 @@ class Commands:
                 return self._explain(portal, statement)
             case ast.AlterSystem():
                 return self._alter_system(statement)
+            case ast.ExpelInstance():
+                return self._expel(statement)
             case ast.AlterUserPassword():
                 return self._alter_user(statement)
             case _ if isinstance(statement, ast.DDL):
@@ -230,6 +236,19 @@ class Commands:
             self._session.user_id,
         )
         await self._session.node.log.propose(entry)
+        self._session.wrote()
+        return Answer("ALTER SYSTEM")
+
+    async def _expel(self, statement: ast.ExpelInstance) -> Answer:
+        self._admin_only("ALTER SYSTEM")
+        try:
+            uuid.UUID(statement.uuid)
+        except ValueError:
+            raise InvalidTextRepresentation(
+                f'invalid input syntax for type uuid: "{statement.uuid}"'
+            ) from None
+        seconds = float(statement.timeout) if statement.timeout is not None else _EXPEL_SECONDS
+        await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 

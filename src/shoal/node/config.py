@@ -11,18 +11,25 @@ one that is planned is refused and named as such.
 from __future__ import annotations
 
 import difflib
+import json
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
 import yaml
 
+from shoal.catalog.schema import DEFAULT_BUCKET_COUNT, Tier, TierName
 from shoal.errors import InvalidConfiguration
 
 ENVIRONMENT_PREFIX: Final = "SHOAL_"
 CONFIG_FILE_VARIABLE: Final = "SHOAL_CONFIG_FILE"
+SECRET_FILE: Final = "cluster.secret"
+
+REPLICATION_FACTOR_MAX: Final = 31
+BUCKET_COUNT_MAX: Final = 1 << 20
 
 # sockaddr_un holds 108 bytes and libpq wants a terminating zero.
 SOCKET_PATH_BYTES_MAX: Final = 107
@@ -45,9 +52,16 @@ class Config:
 
     instance_dir: Path  # absolute
     cluster_name: str
-    instance_name: str
-    replicaset: str
+    peer: tuple[
+        Address, ...
+    ]  # where others of the cluster may be found, ourselves included; () is a cluster of one
+    secret_file: Path  # absolute
+    instance_name: str | None  # None: the cluster chooses
+    replicaset: str | None
     tier: str
+    tiers: tuple[Tier, ...] | None  # those of a new cluster, the first is its default; None: not said
+    init_replication_factor: int
+    failure_domain: dict[str, str]  # in upper case
     pg_listen: Address
     rpc_listen: Address
     http_listen: Address
@@ -61,6 +75,19 @@ class Config:
     reader_threads: int
     cache_bytes: int
     log_level: str  # "debug" | "info" | "warning" | "error"
+    raft_tick_ms: int
+    raft_heartbeat_ticks: int
+    raft_election_ticks: int  # always > raft_heartbeat_ticks
+    join_timeout: float  # seconds, as all that follow
+    boot_timeout: float
+    timing_scale: float  # multiplies every time that the instances of a cluster give each other
+
+    @property
+    def founding_tiers(self) -> tuple[Tier, ...]:
+        """The tiers of a cluster that begins with this instance."""
+        if self.tiers is not None:
+            return self.tiers
+        return (Tier(TierName(self.tier), replication_factor=self.init_replication_factor),)
 
     def admin_socket(self, pg_port: int) -> Path:
         """Where libpq looks for it: `psql -h INSTANCE_DIR -p PG_PORT -U admin`."""
@@ -109,6 +136,8 @@ Setting = tuple[str, str, object]
 # --- values --------------------------------------------------------------------------------------
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
+_DOMAIN_WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _SIZE: Final = re.compile(r"(\d+)\s*([KMGT]?)(I?B)?", re.IGNORECASE)
 _TRUE: Final = frozenset(("true", "on", "yes", "1"))
 _FALSE: Final = frozenset(("false", "off", "no", "0"))
@@ -120,10 +149,22 @@ def _directory(value: object) -> Path:
     return Path(value).expanduser().absolute()
 
 
+def _file(value: object) -> Path | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError("the path of a file")
+    return Path(value).expanduser().absolute()
+
+
 def _name(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError("a name of at most 63 letters, digits, _ and -, that starts with a letter or _")
     return value
+
+
+def _chosen_name(value: object) -> str | None:
+    return None if value is None or value == "" else _name(value)
 
 
 def parse_address(value: object) -> Address:
@@ -139,13 +180,129 @@ def parse_address(value: object) -> Address:
     return Address(host, int(port))
 
 
-def _advertised(value: object) -> Address | None:
-    if value is None or value == "":
-        return None
+def reachable_address(value: object) -> Address:
+    """An address to connect to, not one to listen on."""
     address = parse_address(value)
     if address.port == 0 or address.host in ("0.0.0.0", "::"):
         raise ValueError("HOST:PORT that others can connect to (no port 0, not 0.0.0.0 or [::])")
     return address
+
+
+def _advertised(value: object) -> Address | None:
+    return None if value is None or value == "" else reachable_address(value)
+
+
+def _peers(value: object) -> tuple[Address, ...]:
+    """A list, whose members may again be several with commas between them: so --peer and SHOAL_PEER are alike."""
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    texts: list[object] = []
+    for item in listed:
+        texts += item.split(",") if isinstance(item, str) else [item]
+    try:
+        found = [
+            reachable_address(text.strip() if isinstance(text, str) else text) for text in texts if text != ""
+        ]
+    except ValueError as expected:
+        raise ValueError(f"a list of HOST:PORT, in one text with commas; each must be {expected}") from None
+    return tuple(dict.fromkeys(found))
+
+
+def _domain(value: object) -> dict[str, str]:
+    """KEY=VALUE,… or a map. Upper and lower case are one, so that DC=a and dc=A are not two places."""
+    expected = ValueError(
+        "KEY=VALUE, several with commas, or a map; each of letters, digits and _ . - (at most 63)"
+    )
+    pairs: list[tuple[object, object]] = []
+    if isinstance(value, dict):
+        pairs = list(value.items())
+    elif value is not None:
+        for part in value if isinstance(value, list) else [value]:
+            if not isinstance(part, str):
+                raise expected
+            for text in filter(None, part.split(",")):
+                key, _, place = text.partition("=")
+                pairs.append((key.strip(), place.strip()))
+    domain: dict[str, str] = {}
+    for pair_said in pairs:
+        words: list[str] = []
+        for word in pair_said:
+            # A number in a YAML file, `rack: 7`, can only be meant as this text. What `on` means would be a guess.
+            said = str(word) if isinstance(word, int) and not isinstance(word, bool) else word
+            if not isinstance(said, str) or not _DOMAIN_WORD.fullmatch(said):
+                raise expected
+            words.append(said.upper())
+        name, place = words
+        if name in domain:
+            raise ValueError(f"a map that says {name} only once")
+        domain[name] = place
+    return domain
+
+
+_TIER_KEYS: Final = ("replication_factor", "can_vote", "bucket_count")
+
+
+def _tiers(value: object) -> tuple[Tier, ...] | None:
+    """A map of names to maps, or its JSON text.
+
+    A replication factor that isn't said is 0 here: load() puts init_replication_factor in its place.
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value, object_pairs_hook=_no_key_twice)
+        except ValueError as error:
+            raise ValueError(f"a map, here as JSON: {error}") from None
+    if not isinstance(value, dict) or not value:
+        raise ValueError(
+            'a map of at least one tier, such as {"default": {"replication_factor": 2}}; '
+            f"a tier may say {', '.join(_TIER_KEYS)}"
+        )
+    tiers: list[Tier] = []
+    for name, said in value.items():
+        try:
+            tiers.append(_tier(_name(name), {} if said is None else said, is_default=not tiers))
+        except ValueError as expected:
+            raise ValueError(f"a map of tiers; {name!r}: {expected}") from None
+    if not any(tier.can_vote for tier in tiers):
+        raise ValueError("a map of tiers of which at least one can vote")
+    if not tiers[0].bucket_count:
+        raise ValueError("a map of tiers of which the first, the default one, has buckets")
+    return tuple(tiers)
+
+
+def _tier(name: str, said: object, *, is_default: bool) -> Tier:
+    if not isinstance(said, dict):
+        raise ValueError(f"must be a map that may say {', '.join(_TIER_KEYS)}")
+    for key in said:
+        if key not in _TIER_KEYS:
+            raise ValueError(f"there is no {key}, only {', '.join(_TIER_KEYS)}")
+    checked: dict[str, int] = {}
+    for key, parse, default in (
+        ("replication_factor", _integer(1, REPLICATION_FACTOR_MAX), 0),
+        ("can_vote", _boolean, True),
+        ("bucket_count", _integer(0, BUCKET_COUNT_MAX), DEFAULT_BUCKET_COUNT),
+    ):
+        try:
+            checked[key] = parse(said[key]) if key in said else default
+        except ValueError as expected:
+            raise ValueError(f"{key} must be {expected}") from None
+    return Tier(
+        TierName(name),
+        bucket_count=checked["bucket_count"],
+        replication_factor=checked["replication_factor"],
+        can_vote=bool(checked["can_vote"]),
+        is_default=is_default,
+    )
+
+
+def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key} is said twice")
+        found[key] = value
+    return found
 
 
 def _secret(value: object) -> str | None:
@@ -171,6 +328,18 @@ def _integer(least: int, most: int) -> Callable[[object], int]:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError(f"a whole number from {least} to {most}")
         return value
+
+    return parse
+
+
+def _decimal(least: float, most: float, of: str = "number") -> Callable[[object], float]:
+    def parse(value: object) -> float:
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            value = float(value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not least <= value <= most:  # type: ignore[arg-type,operator]
+            raise ValueError(f"a {of} from {least:g} to {most:g}")
+        return float(value)  # type: ignore[arg-type]
 
     return parse
 
@@ -215,22 +384,58 @@ OPTIONS: Final[tuple[Option, ...]] = (
         help="The cluster's name; fixed by the first start.",
     ),
     Option(
+        key="peer",
+        default=[],
+        parse=_peers,
+        help="Where instances of the cluster are found: their rpc_advertise or rpc_listen. Its own may be among them.",
+    ),
+    Option(
+        key="secret_file",
+        default=None,
+        parse=_file,
+        help=(
+            f"The secret that instances of one cluster share. [default: {SECRET_FILE} in instance_dir] "
+            "The first instance makes it."
+        ),
+    ),
+    Option(
         key="instance_name",
-        default="default_1_1",
-        parse=_name,
-        help="The instance's name; fixed by the first start.",
+        default=None,
+        parse=_chosen_name,
+        help="The instance's name, else the cluster chooses TIER_N_M; fixed by the first start.",
     ),
     Option(
         key="replicaset",
-        default="default_1",
-        parse=_name,
-        help="The name of the instance's replicaset; fixed by the first start.",
+        default=None,
+        parse=_chosen_name,
+        help="The name of its replicaset, else the cluster chooses TIER_N; fixed by the first start.",
     ),
     Option(
         key="tier",
         default="default",
         parse=_name,
         help="The tier that the instance belongs to; fixed by the first start.",
+    ),
+    Option(
+        key="tiers",
+        default=None,
+        parse=_tiers,
+        help=(
+            "The tiers of a new cluster, NAME: {replication_factor, can_vote, bucket_count}, as JSON in a flag; "
+            "the first is the default one. Who joins takes the cluster's. Not said: only the instance's own."
+        ),
+    ),
+    Option(
+        key="init_replication_factor",
+        default=1,
+        parse=_integer(1, REPLICATION_FACTOR_MAX),
+        help="How many instances hold each row, in tiers of a new cluster that don't say.",
+    ),
+    Option(
+        key="failure_domain",
+        default={},
+        parse=_domain,
+        help="What may fail together, such as DC=1,RACK=7: replicas are kept apart in every key.",
     ),
     Option(
         key="pg_listen",
@@ -242,7 +447,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         key="rpc_listen",
         default="127.0.0.1:3301",
         parse=parse_address,
-        help="Where other instances will connect; recorded in _pico_peer_address.",
+        help="Where other instances connect.",
     ),
     Option(
         key="http_listen",
@@ -310,6 +515,42 @@ OPTIONS: Final[tuple[Option, ...]] = (
         parse=_choice("debug", "info", "warning", "error"),
         help="What goes to the log (stderr).",
     ),
+    Option(
+        key="raft_tick_ms",
+        default=100,
+        parse=_integer(10, 10_000),
+        help="The beat of Raft's clock, in milliseconds; the same on every instance, as the next two are.",
+    ),
+    Option(
+        key="raft_heartbeat_ticks",
+        default=3,
+        parse=_integer(1, 100),
+        help="A leader is heard at least once in so many ticks.",
+    ),
+    Option(
+        key="raft_election_ticks",
+        default=10,
+        parse=_integer(2, 1000),
+        help="A leader not heard for so many ticks, or up to twice as many, is replaced.",
+    ),
+    Option(
+        key="join_timeout",
+        default=10,
+        parse=_decimal(0.1, 86_400, "number of seconds"),
+        help="How long one request to join the cluster may take, in seconds.",
+    ),
+    Option(
+        key="boot_timeout",
+        default=7200,
+        parse=_decimal(1, 604_800, "number of seconds"),
+        help="How long a starting instance looks for the others and waits to be Online, in seconds.",
+    ),
+    Option(
+        key="timing_scale",
+        default=1,
+        parse=_decimal(0.1, 1000),
+        help="Stretches every timeout between instances: 3 for machines that are three times as slow.",
+    ),
 )
 
 _SECRET: Final = "admin_password"
@@ -318,9 +559,6 @@ _BY_KEY: Final[Mapping[str, Option]] = {option.key: option for option in OPTIONS
 
 # Known, and refused until they do something. An empty value asks for nothing, so it is fine.
 NOT_YET: Final[Mapping[str, str]] = {
-    "peer": "an instance can't join others yet: a cluster has one instance",
-    "failure_domain": "failure domains need several instances, and a cluster has one",
-    "init_replication_factor": "replication needs several instances, and a cluster has one",
     "tls_cert": "TLS is not built yet",
     "tls_key": "TLS is not built yet",
     "tls_ca": "TLS is not built yet",
@@ -378,8 +616,23 @@ def load(
         raise InvalidConfiguration("\n".join(problems))
     values = {opt.key: opt.parse(opt.default) for opt in OPTIONS}
     values.update((key, value) for key, (_, value) in chosen.items())
-    config = Config(**values)  # type: ignore[arg-type]  # each parser returns its field's type: a test checks it
+    config = _completed(values)
+    _check_together(config)
     _check_socket_path(config)
+    return config
+
+
+def _completed(values: dict[str, object]) -> Config:
+    """With what follows from other options where nothing was said."""
+    if values["secret_file"] is None:
+        directory = values["instance_dir"]
+        assert isinstance(directory, Path)
+        values["secret_file"] = directory / SECRET_FILE
+    config = Config(**values)  # type: ignore[arg-type]  # each parser returns its field's type: a test checks it
+    if config.tiers is not None:
+        usual = config.init_replication_factor
+        tiers = (replace(tier, replication_factor=tier.replication_factor or usual) for tier in config.tiers)
+        config = replace(config, tiers=tuple(tiers))
     return config
 
 
@@ -398,7 +651,7 @@ def _from_file(path: Path | None, problems: list[str]) -> Iterator[Setting]:
         return
     try:
         # utf-8-sig: editors on Windows begin a file with a byte order mark.
-        loader = yaml.SafeLoader(path.read_text(encoding="utf-8-sig"))
+        loader = _Loader(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         problems.append(f"{path}: {error.strerror}")
         return
@@ -424,6 +677,18 @@ def _from_file(path: Path | None, problems: list[str]) -> Iterator[Setting]:
         problems.append(f"{path}: not valid YAML: {error}")
     finally:
         loader.dispose()
+
+
+class _Loader(yaml.SafeLoader):
+    """Maps in maps, too, say each key once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        found: dict[Hashable, object] = super().construct_mapping(node, deep)
+        if len(found) != len(node.value):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a key is given twice in one map", node.start_mark
+            )
+        return found
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
@@ -454,6 +719,21 @@ def _from_assignments(assignments: Sequence[str], problems: list[str]) -> Iterat
 def _suggestion(key: str) -> str:
     near = difflib.get_close_matches(key, [*_BY_KEY, *NOT_YET], n=1)
     return f", did you mean {near[0]}?" if near else " (`shoal config default` lists them)"
+
+
+def _check_together(config: Config) -> None:
+    """What each option by itself can't show."""
+    problems: list[str] = []
+    if config.tiers is not None and config.tier not in {tier.name for tier in config.tiers}:
+        names = ", ".join(tier.name for tier in config.tiers)
+        problems.append(f"tier {config.tier} must be one of tiers: {names}")
+    if config.raft_election_ticks <= config.raft_heartbeat_ticks:
+        problems.append(
+            f"raft_election_ticks is {config.raft_election_ticks}, but must be more than raft_heartbeat_ticks, "
+            f"{config.raft_heartbeat_ticks}: a leader must be heard before it is replaced"
+        )
+    if problems:
+        raise InvalidConfiguration("\n".join(problems))
 
 
 def _check_socket_path(config: Config) -> None:

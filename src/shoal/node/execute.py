@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from shoal.catalog.entries import Dml, Entry
+from shoal.catalog.entries import Dml
 from shoal.catalog.schema import Schema
 from shoal.errors import QueryCanceled, RetryableError, ShoalError
-from shoal.node.catalog_log import CatalogLog
+from shoal.node.catalog_log import CatalogLog, Decision
 from shoal.node.statements import ManyRows
 from shoal.sql.plan import SessionFact
 from shoal.sql.program import Program
@@ -159,16 +159,17 @@ async def dml_on_global(
     """One DML statement on a global table: the rows that it would change become an entry of the log."""
 
     found: list[DryRun] = []
+    reads = program.reads
 
-    def decide(db: CatalogDb) -> Entry | None:
+    def decide(db: CatalogDb) -> Decision | None:
         control.check()
         _refuse_changed_tables(program, db.catalog.schema)
         dry = control.watch(lambda: db.dry_run(program.sql, bindings))
         found.append(dry)
-        return Dml(dry.changes, user_id) if dry.changes else None
+        return Decision(Dml(dry.changes, user_id), reads.ranges(bindings, dry.count)) if dry.changes else None
 
     await log.propose_after(decide)
-    (dry,) = found
+    dry = found[-1]
     return Written(dry.count, dry.rows if program.names else None)
 
 

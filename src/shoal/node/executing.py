@@ -99,7 +99,7 @@ class Executing:
             self._reading.cursor.cancel(error)
         elif self._work is not None:
             self._work.cancel(error)
-        elif self._stoppable is not None and self._stopped_by is None:
+        if self._stoppable is not None and self._stopped_by is None:
             self._stopped_by = error
             self._stoppable.cancel()
         for pending in self.pending:
@@ -418,9 +418,14 @@ class Executing:
                 node.check_global_write(table, session.user_id)
                 self._work = control = Control(node.catalog_guard, timeout_ms)
                 try:
-                    written = await dml_on_global(node.log, program, values, session.user_id, control)
+                    with self.stoppable():
+                        written = await dml_on_global(node.log, program, values, session.user_id, control)
                 except SchemaChanged:
                     continue
+                except OutcomeUnknown as error:
+                    if self._stopped_by is not None:
+                        error.message = self._stopped_by.message
+                    raise
             self._written(portal, written)
             return
 
@@ -524,5 +529,6 @@ _WRITING_COMMANDS: Final[Mapping[type, str]] = {
     ast.DropIndex: "DROP INDEX",
     ast.RenameIndex: "RENAME INDEX",
     ast.AlterSystem: "ALTER SYSTEM",
+    ast.ExpelInstance: "ALTER SYSTEM",
     ast.AlterUserPassword: "ALTER ROLE",
 }

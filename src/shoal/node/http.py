@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import uvicorn
@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from shoal import __version__
 from shoal.node.metrics import Metrics, MetricsView
+from shoal.node.raft_loop import RaftStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class Health:
     state: str  # "starting" | "running" | "stopping" | "failed"
     instance: str
     uptime_seconds: float
+    raft: RaftStatus | None = None  # None: it has not got so far
 
 
 class _Uvicorn(uvicorn.Server):
@@ -54,6 +56,7 @@ class HttpServer:
                 "instance": now.instance,
                 "version": __version__,
                 "uptime_seconds": round(now.uptime_seconds, 3),
+                "raft": None if now.raft is None else asdict(now.raft),
             }
             return JSONResponse(body, status_code=200 if now.state == "running" else 503)
 

@@ -21,7 +21,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,15 +29,14 @@ import apsw
 import uvloop
 
 from shoal import __version__
-from shoal.catalog.apply import Applied, Catalog
+from shoal.catalog.apply import Catalog
 from shoal.catalog.schema import Schema, Table, TableId
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
 from shoal.catalog.system import PICO_DB_CONFIG, PICO_USER
 from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
-from shoal.node import bootstrap
 from shoal.node.aside import Aside
-from shoal.node.bootstrap import Addresses, Identity
-from shoal.node.catalog_log import CatalogLog
+from shoal.node.catalog_log import Change
+from shoal.node.cluster import Cluster, Place, found_or_joined, open_rpc
 from shoal.node.config import Address, Config, Running
 from shoal.node.ddl import SchemaChanges
 from shoal.node.execute import Guard
@@ -48,12 +47,14 @@ from shoal.node.pg_server import PgServer
 from shoal.node.statements import Statements
 from shoal.node.users import ADMIN_ID, User, users_of_rows
 from shoal.pgwire.auth import SALT_BYTES
+from shoal.protocol.cluster import Addresses
+from shoal.protocol.handshake import Introduction
 from shoal.sql.plan import SessionFact
 from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
 from shoal.storage.functions import register, register_guard
 from shoal.storage.readers import PointReader, ReaderPool
-from shoal.storage.sqlite import Settings, SqliteFiles, WalMode, open_catalog
+from shoal.storage.sqlite import Settings, SqliteFiles, WalMode
 from shoal.storage.writer import Writer
 from shoal.types.values import Stored
 
@@ -94,6 +95,7 @@ def _full(what: str, setting: str, most: int) -> ShoalError:
 class Listeners:
     pg: socket.socket
     http: socket.socket
+    rpc: socket.socket
     addresses: Addresses
 
 
@@ -108,13 +110,12 @@ class Node:
         db: CatalogDb,
         guard: Guard,
         catalog_guard: Guard,
-        identity: Identity,
         loop: asyncio.AbstractEventLoop,
+        metrics: Metrics,
     ) -> None:
         self.config = config
-        self.identity = identity
         self.loop = loop
-        self.metrics = Metrics()
+        self.metrics = metrics
         self.stopping = asyncio.Event()
         self.fault: Fault | None = None
         self.cluster_settings = settings_of_rows(db.rows(PICO_DB_CONFIG))
@@ -134,22 +135,42 @@ class Node:
         )
         self.point_reader = PointReader(files, settings, naming=self._naming, cache_bytes=config.cache_bytes)
         self.writer.start()
-        self.log = CatalogLog(db, loop, self.fail)
-        self.log.on_change(self._on_change)
         self.aside = Aside(loop)
-        self.statements = Statements(lambda: self.log.catalog.schema)
         self.limits = Limits(lambda: self.cluster_settings)
-        self.schema_changes = SchemaChanges(self.log, self.writer, loop)
         self.facts: dict[SessionFact, Stored] = {
             SessionFact.VERSION: (
                 f"Shoal {__version__} (PostgreSQL 15.0 compatible) on Python {sys.version.split()[0]}"
             ),
-            SessionFact.RAFT_LEADER_ID: bootstrap.RAFT_ID,
-            SessionFact.INSTANCE_UUID: identity.instance_uuid,
-            SessionFact.RAFT_LEADER_UUID: uuid.UUID(identity.instance_uuid).bytes,
+            SessionFact.RAFT_LEADER_ID: None,
+            SessionFact.RAFT_LEADER_UUID: None,
             SessionFact.INSTANCE_DIR: str(config.instance_dir),
             SessionFact.CONFIG_FILE_PATH: None,
         }
+
+    def join(self, cluster: Cluster) -> None:
+        """From now on it is a member."""
+        self.cluster = cluster
+        self.log = cluster.log
+        self.log.on_change(self._on_change)
+        self.statements = Statements(lambda: self.log.catalog.schema, cluster.refuse_foreign)
+        self.schema_changes = SchemaChanges(
+            cluster.log,
+            self.writer,
+            cluster.raft,
+            cluster.rpc,
+            self.loop,
+            self_id=cluster.identity.raft_id,
+            owners=cluster.owners,
+            address=cluster.address,
+        )
+        self.facts[SessionFact.INSTANCE_UUID] = cluster.identity.instance_uuid
+        cluster.raft.on_role(self._on_leader)
+        cluster.on_topology.append(self._on_leader)
+
+    def _on_leader(self) -> None:
+        leader = self.cluster.topology.by_raft_id.get(self.cluster.raft.leader)
+        self.facts[SessionFact.RAFT_LEADER_ID] = self.cluster.raft.leader or None
+        self.facts[SessionFact.RAFT_LEADER_UUID] = None if leader is None else uuid.UUID(leader.uuid).bytes
 
     @property
     def catalog(self) -> Catalog:
@@ -169,13 +190,13 @@ class Node:
     def _naming(self, table_id: int) -> Table | None:
         return self.log.catalog.schema.tables_by_id.get(TableId(table_id))
 
-    def _on_change(self, applied: Applied) -> None:
-        self.cluster_settings = changed(self.cluster_settings, applied.changes)
-        users = [change for change in applied.changes if change.table_id == PICO_USER.id]
-        for change in users:
-            self._user_rows.pop(change.key[0], None)
-            if change.row is not None:
-                self._user_rows[change.key[0]] = change.row
+    def _on_change(self, change: Change) -> None:
+        self.cluster_settings = changed(self.cluster_settings, change.rows)
+        users = [row for row in change.rows if row.table_id == PICO_USER.id]
+        for user in users:
+            self._user_rows.pop(user.key[0], None)
+            if user.row is not None:
+                self._user_rows[user.key[0]] = user.row
         if users:
             self.users = users_of_rows(self._user_rows.values())
 
@@ -200,19 +221,29 @@ class Node:
         return [str(row[3]) for row in rows]
 
     async def close(self) -> None:
+        await self.schema_changes.stop()
         # The last one to close a file copies its write-ahead log back, and readers can't.
         await self.loop.run_in_executor(None, self.readers.stop)
         self.point_reader.close()
         await self.loop.run_in_executor(None, self.writer.stop)
-        await self.log.close()
 
 
 # --- the life of an instance ---------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
-async def opened(directory: InstanceDirectory, config: Config, addresses: Addresses) -> AsyncIterator[Node]:
-    """The node of a directory that is ours, ready for sessions; nobody listens yet. Closed at the end."""
+async def opened(
+    directory: InstanceDirectory,
+    config: Config,
+    addresses: Addresses,
+    rpc_listener: socket.socket,
+    *,
+    admin: Callable[[Node], Awaitable[None]] | None = None,
+    metrics: Metrics | None = None,
+) -> AsyncIterator[Node]:
+    """The node of a directory that is ours, a member of its cluster and Online; no client can come in yet, but for
+    whom `admin` lets in, before it is Online. Closed at the end."""
+    loop = asyncio.get_running_loop()
     guard, catalog_guard = Guard(), Guard()
     settings = Settings(
         wal_mode=WalMode(config.wal_mode),
@@ -223,63 +254,107 @@ async def opened(directory: InstanceDirectory, config: Config, addresses: Addres
     directory.prepare_files(settings)
     # Whatever wal_mode says of rows: the catalog is small, and always synced.
     synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(catalog_guard))
-    db = CatalogDb(open_catalog(directory.files, synced))
-    identity = bootstrap.read_identity(db)
-    if identity is None:
+    introduced: list[Introduction] = []
+    async with contextlib.AsyncExitStack() as stack:
+        db = CatalogDb(directory.files, synced)
+        stack.callback(db.close)
+        rpc = open_rpc(config, loop, introduced)
+        stack.push_async_callback(rpc.close)
+        place = Place(config, addresses, rpc, rpc_listener, db, introduced)
         salt = secrets.token_bytes(SALT_BYTES)
-        db.append(bootstrap.first_entry(config, addresses, _now(), salt), _now())
-        identity = bootstrap.read_identity(db)
-        assert identity is not None
-    else:
-        bootstrap.check_identity(db, identity, config)
-    node = Node(
-        config, directory.files, settings, db, guard, catalog_guard, identity, asyncio.get_running_loop()
-    )
+        identity, members = await found_or_joined(place, _now(), salt)
+        node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics or Metrics())
+        cluster = Cluster(
+            place, identity, members, loop, settings=lambda: node.cluster_settings, fail=node.fail
+        )
+        stack.pop_all()  # from now on they are the cluster's
+        node.join(cluster)
+        try:
+            await node.schema_changes.recover()
+            cluster.start()
+            if admin is not None:
+                await admin(node)
+            await _unless_stopped(node, cluster.come_online())
+            yield node
+        finally:
+            if node.fault is None:
+                await cluster.leave()
+            await node.close()
+            await cluster.close()
+
+
+async def _unless_stopped(node: Node, work: Coroutine[Any, Any, None]) -> None:
+    """Whoever stops an instance that waits for its cluster need not wait with it."""
+    task = node.loop.create_task(work)
+    stopping = node.loop.create_task(node.stopping.wait())
     try:
-        await node.schema_changes.recover()
-        entry, identity = bootstrap.online_entry(identity, addresses, _now())
-        await node.log.propose(entry)
-        yield node
+        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            return
+        if node.fault is not None:
+            raise node.fault
+        raise Stopped
     finally:
-        if node.fault is None:
-            with contextlib.suppress(ShoalError, Fault):
-                await node.log.propose(bootstrap.offline_entry(identity, _now()))
-        await node.close()
+        task.cancel()
+        stopping.cancel()
+
+
+class Stopped(Exception):
+    """The instance was told to stop before it was Online."""
 
 
 async def serve(config: Config, ready: Callable[[Running], None]) -> None:
     """Until SIGTERM, SIGINT or a Fault. Raises what keeps it from starting, and the Fault."""
     loop = asyncio.get_running_loop()
     started = time.monotonic()
+    state = "starting"
+    nodes: list[Node] = []
+
+    def health() -> Health:
+        node = nodes[0] if nodes else None
+        return Health(
+            state="failed" if node is not None and node.fault is not None else state,
+            instance=_name_of(node) or config.instance_name or "",
+            uptime_seconds=time.monotonic() - started,
+            raft=node.cluster.raft.status() if node is not None else None,
+        )
+
     with InstanceDirectory.claim(config.instance_dir) as directory:
         listeners = _bind(config)
-        async with opened(directory, config, listeners.addresses) as node:
-            state = "starting"
-            http = HttpServer(
-                listeners.http,
-                lambda: Health(
-                    state="failed" if node.fault is not None else state,
-                    instance=config.instance_name,
-                    uptime_seconds=time.monotonic() - started,
-                ),
-                node.metrics,
-            )
+        servers: list[PgServer] = []
+        metrics = Metrics()
+        http = HttpServer(listeners.http, health, metrics)
+
+        async def let_admin_in(node: Node) -> None:
+            nodes.append(node)
             server = PgServer(node)
-            try:
-                await http.start()
-                await server.listen(listeners.pg)
-                await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
-                for signum in (signal.SIGTERM, signal.SIGINT):
-                    loop.add_signal_handler(signum, node.stopping.set)
-                state = "running"
-                ready(_running(config, node, listeners.addresses))
-                await node.stopping.wait()
-                state = "stopping"
-            finally:
-                await server.stop()
-                await http.stop()
-        if node.fault is not None:
-            raise node.fault
+            servers.append(server)
+            await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(signum, node.stopping.set)
+
+        try:
+            await http.start()
+            async with opened(
+                directory, config, listeners.addresses, listeners.rpc, admin=let_admin_in, metrics=metrics
+            ) as node:
+                (server,) = servers
+                try:
+                    await server.listen(listeners.pg)
+                    state = "running"
+                    ready(_running(config, node, listeners.addresses))
+                    await node.stopping.wait()
+                    state = "stopping"
+                finally:
+                    await server.stop()
+        except Stopped:
+            pass
+        finally:
+            await http.stop()
+        for node in nodes:
+            if node.fault is not None:
+                raise node.fault
 
 
 def run(config: Config, ready: Callable[[Running], None]) -> None:
@@ -302,30 +377,36 @@ def _functions(guard: Guard) -> Callable[[apsw.Connection], None]:
 def _bind(config: Config) -> Listeners:
     pg = bind("pg_listen", config.pg_listen)
     http = bind("http_listen", config.http_listen)
-    pg_at = bound_address(pg, config.pg_listen)
-    http_at = bound_address(http, config.http_listen)
+    rpc = bind("rpc_listen", config.rpc_listen)
     addresses = Addresses(
-        pg=_said(config.pg_advertise, pg_at),
-        rpc=_said(config.rpc_advertise, config.rpc_listen),
-        http=_said(config.http_advertise, http_at),
+        pg=_said(config.pg_advertise, bound_address(pg, config.pg_listen)),
+        rpc=_said(config.rpc_advertise, bound_address(rpc, config.rpc_listen)),
+        http=_said(config.http_advertise, bound_address(http, config.http_listen)),
     )
-    return Listeners(pg, http, addresses)
+    return Listeners(pg, http, rpc, addresses)
 
 
 def _said(advertised: Address | None, bound: Address) -> str:
     return str(advertised or bound)
 
 
+def _name_of(node: Node | None) -> str | None:
+    instance = node.cluster.instance if node is not None else None
+    return None if instance is None else instance.name
+
+
 def _running(config: Config, node: Node, addresses: Addresses) -> Running:
+    instance = node.cluster.instance
+    assert instance is not None
     return Running(
-        name=config.instance_name,
-        uuid=node.identity.instance_uuid,
+        name=instance.name,
+        uuid=instance.uuid,
         pid=os.getpid(),
         pg=addresses.pg,
         rpc=addresses.rpc,
         http=addresses.http,
-        tier=config.tier,
-        replicaset=config.replicaset,
+        tier=instance.tier,
+        replicaset=instance.replicaset,
     )
 
 

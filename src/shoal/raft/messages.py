@@ -83,9 +83,13 @@ class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag="vote?"):
 
 
 class VoteReply(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
+    """A refusal tells what is known to be committed: that may be news to the candidate, and may change its voters."""
+
     term: Term
     granted: bool
     pre: bool = False
+    commit: Index = Index(0)
+    commit_term: Term = Term(0)
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag="append"):

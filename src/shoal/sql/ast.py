@@ -706,6 +706,16 @@ class AlterSystem:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpelInstance:
+    """ALTER SYSTEM EXPEL INSTANCE 'uuid' [FORCE] [OPTION (TIMEOUT = seconds)]: it leaves the cluster for good."""
+
+    uuid: str  # as it was written
+    force: bool  # though it is Online or a master
+    timeout: str | None  # a number's text
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class AlterUserPassword:
     user: Name
     password: str
@@ -747,6 +757,7 @@ Statement = (
     | Deallocate
     | Discard
     | AlterSystem
+    | ExpelInstance
     | AlterUserPassword
     | Explain
 )

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from shoal.catalog.schema import Table
 from shoal.sql.ast import LiteralKind
 from shoal.sql.plan import LiteralSource, Options, SessionFact
+from shoal.sql.reads import Reads
 from shoal.sql.values import literal_value
 from shoal.types.datetimes import zone_of_name
 from shoal.types.sqltype import INT, Kind, SqlType
@@ -72,6 +73,7 @@ class Program:
     guarded: bool  # its text calls shoal_guard(), which stops it when it is cancelled or late
     options: Options
     tables: tuple[Table, ...]
+    reads: Reads  # of a change of a global table
     templatable: bool  # other literals in the same places may share it
 
     @property

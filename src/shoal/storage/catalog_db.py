@@ -1,9 +1,11 @@
 """catalog.db: the cluster's log, how far it is applied, and what it added up to.
 
-Here: CatalogDb. Appending an entry and applying it is one transaction: the entry, the rows of system and
-global tables that it changes, and the applied index become durable together or not at all.
-Not here: what an entry does (catalog/apply.py), agreement between instances (raft/), the thread that
-this runs on (node/catalog_log.py).
+Here: CatalogDb, SQLite's raft.store.LogStore. One save is one transaction: new entries, the hard state, and what
+the committed entries change in system and global tables become durable together or not at all. So each
+entry is applied exactly once, whenever the power fails.
+Not here: the rows of the log (raft_log.py) and of tables (catalog_rows.py), what an entry does (catalog/apply.py),
+snapshots (catalog_snapshot.py, snapshot_files.py), agreement between instances (raft/), the thread that this
+runs on (node/catalog_log.py).
 
 A DML statement on a global table runs twice: first dry, in a transaction that is rolled back, to learn
 which rows it would change; then those rows, not the statement, are the entry. So every instance writes
@@ -12,6 +14,7 @@ the same rows, whatever the statement looked at.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,24 +22,50 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import apsw
+import msgspec
 
+from shoal.catalog import entries
 from shoal.catalog.apply import Applied, Catalog, apply, catalog_of_rows
-from shoal.catalog.entries import ChangeAuth, Entry, RowChange, encode
+from shoal.catalog.entries import ChangeAuth, Nop, Record, RowChange
 from shoal.catalog.schema import Table, TableId
 from shoal.catalog.system import PICO_USER, SYSTEM_TABLES, Row, json_text
-from shoal.errors import Fault, ShoalError
+from shoal.errors import DataCorrupted, Fault, ShoalError
+from shoal.raft.messages import (
+    Entry,
+    EntryKind,
+    HardState,
+    Index,
+    MembershipChange,
+    SnapshotMark,
+    Term,
+    decode_change,
+)
+from shoal.raft.store import Save
+from shoal.raft.store import Stored as StoredState
 from shoal.storage import tables
-from shoal.storage.translate import translate
+from shoal.storage.catalog_rows import CatalogRows
+from shoal.storage.catalog_snapshot import replace_state, state_frames
+from shoal.storage.raft_log import MemberIdentity, RaftLog, applied_mark
+from shoal.storage.snapshot_files import CHUNK_BYTES, SnapshotFiles
+from shoal.storage.sqlite import Settings, SqliteFiles, close, open_catalog, open_catalog_reader
+from shoal.storage.translate import is_sync_failure, translate
 from shoal.types.values import Stored
 
-_LOG: Final = """
-CREATE TABLE IF NOT EXISTS _raft_log (
-    "index" INTEGER PRIMARY KEY, term INTEGER NOT NULL, time INTEGER NOT NULL, entry BLOB NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS _raft_state (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-"""
+_logger: Final = logging.getLogger(__name__)
+
+_CHECKPOINT_PAGES: Final = 1000  # in the write-ahead log: it is copied back within a few milliseconds
 
 _PHYSICAL: Final = re.compile(r"t(\d+)_\d+")
+
+# What may go better next time. Anything else that keeps an entry from being applied will do so again, and only here.
+_PASSING: Final = (
+    apsw.FullError,
+    apsw.IOError,
+    apsw.NoMemError,
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.InterruptError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,54 +77,232 @@ class DryRun:
     count: int
 
 
-class CatalogDb:
-    """The one connection that writes catalog.db. Not for several threads at once."""
+class AppliedEntry(msgspec.Struct, frozen=True):
+    """Neither a record nor a change: a new leader's first entry."""
 
-    def __init__(self, connection: apsw.Connection, term: int = 1) -> None:
-        self._connection = connection
-        self._term = term
+    index: Index
+    term: Term
+    record: Record | None
+    change: MembershipChange | None
+    applied: Applied
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What a snapshot has made of the catalog: `changes` lead the rows of the system tables from one to the other.
+    Global tables may have any other rows now."""
+
+    index: Index
+    before: Catalog
+    after: Catalog
+    changes: tuple[RowChange, ...]
+
+
+class CatalogDb:
+    """Has the one connection that writes catalog.db. Not for several threads at once, but for make_snapshot() and
+    read_chunk(): any thread may call them."""
+
+    def __init__(self, files: SqliteFiles, settings: Settings, *, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._files, self._settings = files, settings
+        self._connection = open_catalog(files, settings)
         self._captured: list[RowChange] = []
+        self._wal_pages = 0
+        self._checkpoint_pages = min(_CHECKPOINT_PAGES, settings.checkpoint_pages)
+        self._next_checkpoint = self._checkpoint_pages
         try:
+            # SQLite's own checkpoints happen inside COMMIT, whose error must mean that of the commit.
+            self._connection.set_wal_hook(self._on_commit)
+            self._log = RaftLog(self._connection)
+            self._rows = CatalogRows(self._connection)
+            self._snapshots = SnapshotFiles(files.directory, chunk_bytes)
             self.catalog = self._load()
-            self.last_index = self._state("applied")
         except apsw.Error as error:
+            close(self._connection)
             raise translate(error, files="catalog.db") from error
+        except BaseException:
+            close(self._connection)
+            raise
 
     # --- start -----------------------------------------------------------------------------------
 
     def _load(self) -> Catalog:
         connection = self._connection
         with connection:
-            connection.execute(_LOG)
             for table in SYSTEM_TABLES:
                 tables.create_table(connection, table, schema="main")
         return catalog_of_rows({table.id: self.rows(table) for table in SYSTEM_TABLES})
 
-    def rows(self, table: Table) -> list[Row]:
-        columns = ", ".join(column.physical for column in table.columns)
-        return self.read(f"SELECT {columns} FROM {table.physical}")
+    def load(self) -> StoredState:
+        try:
+            return self._log.load()
+        except apsw.Error as error:
+            raise self._translated(error) from error
 
-    def _state(self, key: str) -> int:
-        found = self._connection.execute("SELECT value FROM _raft_state WHERE key = ?", (key,)).get
-        return cast(int, found) if found is not None else 0
+    def identity(self) -> MemberIdentity | None:
+        """None in a new directory."""
+        return self._log.identity()
 
-    # --- append and apply ------------------------------------------------------------------------
-
-    def append(self, entry: Entry, time: int) -> tuple[int, Applied]:
-        """Appends, applies, commits. What is raised has changed nothing, unless it is a Fault."""
-        connection = self._connection
-        index = self.last_index + 1
-        applied = apply(self.catalog, entry, index, self._term)
-        if isinstance(entry, ChangeAuth):
-            applied = replace(applied, changes=(self._changed_auth(entry),))
+    def save_identity(self, identity: MemberIdentity) -> None:
         with self._transaction():
-            connection.execute(
-                "INSERT INTO _raft_log VALUES (?, ?, ?, ?)", (index, self._term, time, encode(entry))
+            self._log.put_identity(identity)
+
+    def begin(self, identity: MemberIdentity, save: Save) -> None:
+        """The first save of a cluster, and whose directory this is from now on, at once."""
+        self._save(save, identity)
+
+    def rows(self, table: Table) -> list[Row]:
+        try:
+            return list(self._rows.scan(table))
+        except apsw.Error as error:
+            raise self._translated(error) from error
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    @property
+    def applied(self) -> Index:
+        return self._log.applied
+
+    @property
+    def applied_term(self) -> Term:
+        return self._log.applied_term
+
+    @property
+    def last_index(self) -> Index:
+        return self._log.last_index
+
+    @property
+    def log_count(self) -> int:
+        return self._log.count
+
+    @property
+    def log_bytes(self) -> int:
+        return self._log.bytes
+
+    def save(self, save: Save) -> tuple[AppliedEntry, ...]:
+        """What is raised has changed nothing and may be tried again, unless it is a Fault."""
+        return self._save(save, None)
+
+    def _save(self, save: Save, identity: MemberIdentity | None) -> tuple[AppliedEntry, ...]:
+        log = self._log
+        applied: tuple[AppliedEntry, ...] = ()
+        try:
+            with self._transaction():
+                if save.hard_state is not None:
+                    log.put_hard_state(save.hard_state)
+                if save.entries:
+                    log.append(save.entries)
+                if save.committed:
+                    applied = self._apply(save.committed)
+                    log.put_applied(save.committed[-1])
+                if save.membership is not None:
+                    log.put_membership(save.membership)
+                if identity is not None:
+                    log.put_identity(identity)
+        except DataCorrupted as error:
+            raise Fault(error.message) from error
+        if applied:
+            self.catalog = applied[-1].applied.catalog
+        return applied
+
+    def _apply(self, committed: Sequence[Entry]) -> tuple[AppliedEntry, ...]:
+        assert committed[0].index == self.applied + 1, (self.applied, committed[0])
+        done: list[AppliedEntry] = []
+        catalog = self.catalog
+        for entry in committed:
+            try:
+                made = self._apply_one(catalog, entry)
+            except _PASSING:
+                raise
+            except Exception as error:
+                # The others have applied it, or will: this replica is not like them any more.
+                said = self._translated(error).message if isinstance(error, apsw.Error) else repr(error)
+                raise Fault(f"entry {entry.index} of term {entry.term} cannot be applied: {said}") from error
+            done.append(made)
+            catalog = made.applied.catalog
+        return tuple(done)
+
+    def _apply_one(self, catalog: Catalog, entry: Entry) -> AppliedEntry:
+        index, term = entry.index, entry.term
+        if entry.kind is EntryKind.MEMBERSHIP:
+            return AppliedEntry(index, term, None, decode_change(entry.data), Applied(catalog, ()))
+        record = entries.decode_record(entry.data) if entry.data else None
+        asked = record.entry if record is not None else Nop()
+        applied = apply(catalog, asked, index, term)
+        if isinstance(asked, ChangeAuth):
+            applied = replace(applied, changes=(self._changed_auth(asked),))
+        self._rows.apply(catalog.schema, applied.changes)
+        if applied.global_table is not None:
+            # The old physical table stays: statements that were planned before may still have their turn.
+            before, after = applied.global_table
+            tables.migrate(self._connection, before, after, schema="main")
+        return AppliedEntry(index, term, record, None, applied)
+
+    def _changed_auth(self, entry: ChangeAuth) -> RowChange:
+        row = self._rows.find(PICO_USER, (entry.user_id,))
+        if row is None:
+            raise Fault(f"user {entry.user_id} has no row in _pico_user")
+        auth = json_text([entry.method, entry.secret])
+        return RowChange(PICO_USER.id, (entry.user_id,), (*row[:3], auth, *row[4:]))
+
+    def compact(self, index: Index) -> None:
+        """Forgets the entries up to this one."""
+        if index == self._log.mark.index:
+            return
+        with self._transaction():
+            self._log.compact(index)
+
+    def append(self, entry: entries.Entry, time: int) -> tuple[Index, Applied]:
+        """A log of one: nobody else has to agree."""
+        state = self._log.hard_state
+        index, term = Index(self.last_index + 1), Term(max(state.term, 1))
+        data = entries.encode_record(Record(time, (0, 0), entry))
+        made = Entry(index, term, EntryKind.NORMAL, data)
+        (done,) = self.save(Save(HardState(term, state.vote, index), (made,), (made,)))
+        return index, done.applied
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def make_snapshot(self, chunk_bytes: int | None = None) -> SnapshotMark:
+        """Keeps the state as of `applied`, as this moment's read transaction sees it; the writer goes on meanwhile."""
+        if chunk_bytes is not None:
+            self._snapshots.chunk_bytes = chunk_bytes
+        connection = open_catalog_reader(self._files, self._settings)
+        try:
+            connection.execute("BEGIN")
+            mark = applied_mark(connection)
+            self._snapshots.write(mark, state_frames(connection, mark))
+        except apsw.Error as error:
+            raise translate(error, files="catalog.db") from error
+        finally:
+            close(connection)
+        return mark
+
+    def limit_chunks(self, chunk_bytes: int) -> None:
+        """Of the next snapshots."""
+        self._snapshots.chunk_bytes = chunk_bytes
+
+    def read_chunk(self, mark: SnapshotMark, offset: int) -> tuple[bytes, bool] | None:
+        return self._snapshots.read_chunk(mark, offset)
+
+    def keep_chunk(self, mark: SnapshotMark, offset: int, data: bytes) -> None:
+        self._snapshots.keep_chunk(mark, offset, data)
+
+    def install(self, mark: SnapshotMark, hard_state: HardState) -> Installed:
+        """What was kept takes the place of everything. Physical tables that the catalog names no more stay until
+        drop_unnamed(): statements that were planned before may still have their turn."""
+        assert mark.index >= self.applied, (mark, self.applied)
+        before = self.catalog
+        with self._transaction():
+            after, changes = replace_state(
+                self._connection, before, mark, lambda: self._snapshots.received(mark)
             )
-            self._write(applied)
-            connection.execute("INSERT OR REPLACE INTO _raft_state VALUES ('applied', ?)", (index,))
-        self.catalog, self.last_index = applied.catalog, index
-        return index, applied
+            self._log.start_after(mark)
+            self._log.put_hard_state(hard_state)
+        self.catalog = after
+        self._snapshots.forget_received()
+        return Installed(mark.index, before, after, changes)
+
+    # --- transactions ----------------------------------------------------------------------------
 
     @contextmanager
     def _transaction(self, *, keep: bool = True) -> Iterator[None]:
@@ -107,11 +314,17 @@ class CatalogDb:
                 yield
                 if keep:
                     self._commit()
+                    self._log.keep()
+            except BaseException:
+                self._log.forget()
+                raise
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
         except apsw.Error as error:
             raise self._translated(error) from error
+        if self._wal_pages >= self._next_checkpoint:
+            self._checkpoint()
 
     def _commit(self) -> None:
         try:
@@ -119,24 +332,30 @@ class CatalogDb:
         except apsw.IOError as error:
             # Of a failed fsync nobody knows what the disk holds, and of a failed write in the middle of a commit
             # neither. This replica would go on without an entry that a restart may find.
-            raise Fault(
-                f"the commit of an entry failed on catalog.db: {self._translated(error).message}"
-            ) from error
+            raise Fault(f"a commit failed on catalog.db: {self._translated(error).message}") from error
+
+    def _on_commit(self, _connection: apsw.Connection, _schema: str, pages: int) -> int:
+        if pages < self._wal_pages:
+            self._next_checkpoint = self._checkpoint_pages  # the log has started anew
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        """Of what is committed. Where it can't be done the log grows, and it is tried again later."""
+        self._next_checkpoint = self._wal_pages + self._checkpoint_pages
+        try:
+            self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:
+            said = self._translated(error).message
+            if is_sync_failure(error):
+                raise Fault(f"a checkpoint failed on catalog.db: {said}") from error
+            _logger.warning("a checkpoint of catalog.db failed, and will be tried again: %s", said)
 
     def _translated(self, error: apsw.Error) -> ShoalError:
         return translate(error, self._naming, files="catalog.db")
 
     def _naming(self, table_id: int) -> Table | None:
         return self.catalog.schema.tables_by_id.get(TableId(table_id))
-
-    def _write(self, applied: Applied) -> None:
-        schema = self.catalog.schema
-        for change in applied.changes:
-            self._put(schema.tables_by_id[TableId(change.table_id)], change)
-        if applied.global_table is not None:
-            # The old physical table stays: statements that were planned before may still have their turn.
-            before, after = applied.global_table
-            tables.migrate(self._connection, before, after, schema="main")
 
     def drop_unnamed(self) -> None:
         """Physical tables that the catalog doesn't know any more."""
@@ -145,22 +364,6 @@ class CatalogDb:
             for physical in tables.physical_tables(self._connection, schema="main"):
                 if physical not in known:
                     tables.drop_table(self._connection, physical, schema="main")
-
-    def _put(self, table: Table, change: RowChange) -> None:
-        key = " AND ".join(f"{table.by_number[part.column].physical} = ?" for part in table.primary_key)
-        self._connection.execute(f"DELETE FROM {table.physical} WHERE {key}", change.key)
-        if change.row is not None:
-            # Not INSERT OR REPLACE: a clash in another unique index must not delete its row.
-            marks = ", ".join("?" * len(change.row))
-            columns = ", ".join(column.physical for column in table.columns)
-            self._connection.execute(f"INSERT INTO {table.physical} ({columns}) VALUES ({marks})", change.row)
-
-    def _changed_auth(self, entry: ChangeAuth) -> RowChange:
-        for row in self.rows(PICO_USER):
-            if row[0] == entry.user_id:
-                auth = json_text([entry.method, entry.secret])
-                return RowChange(PICO_USER.id, (entry.user_id,), (*row[:3], auth, *row[4:]))
-        raise Fault(f"user {entry.user_id} has no row in _pico_user")
 
     # --- DML on global tables --------------------------------------------------------------------
 
@@ -207,4 +410,4 @@ class CatalogDb:
             raise self._translated(error) from error
 
     def close(self) -> None:
-        self._connection.close()
+        close(self._connection)

@@ -58,6 +58,8 @@ _CACHE_SHARES: Final = 8
 _CACHE_BYTES_MIN: Final = 4 << 20
 
 _OPCODE_CHECKS: Final = 16  # how often a limit on opcodes is looked at on the way to it
+# Between two looks whether the statement is still wanted: some 20 ms of work, in which a look costs nothing.
+_OPCODES_UNWATCHED_MAX: Final = 1_000_000
 
 _THREADS_BUSY_SECONDS: Final = 0.010  # a job that waits longer has met long steps only: one more thread
 _THREAD_IDLE_SECONDS: Final = 5.0
@@ -99,30 +101,40 @@ class _Connection:
     def __init__(self, connection: apsw.Connection) -> None:
         self.sqlite = connection
         self.cursor = connection.cursor()
+        self._unwanted = False  # the statement at hand
         self._checks_left = 0
         self._limit = 0
+        self.budget(0)
 
     def budget(self, opcodes: int) -> None:
         self._limit = opcodes
-        if opcodes == 0:
-            self.sqlite.set_progress_handler(None)
-            return
-        # SQLite counts on from the statement's last execution, so the first look may come early by one.
-        every = max(1, opcodes // _OPCODE_CHECKS)
-        self._checks_left = -(-opcodes // every) + 1
+        every = _OPCODES_UNWATCHED_MAX
+        if opcodes:
+            # SQLite counts on from the statement's last execution, so the first look may come early by one.
+            every = max(1, min(every, opcodes // _OPCODE_CHECKS))
+            self._checks_left = -(-opcodes // every) + 1
         self.sqlite.set_progress_handler(self._check, every)
 
+    def interrupt(self) -> None:
+        """From any thread. SQLite forgets an interrupt that comes before the first step, and planning a large
+        join takes a while: so the statement also looks by itself, now and then."""
+        self._unwanted = True
+        self.sqlite.interrupt()
+
     def _check(self) -> bool:
-        self._checks_left -= 1
-        if self._checks_left <= 0:
-            raise too_many_opcodes(self._limit)
-        return False
+        """Whether SQLite is to interrupt itself."""
+        if self._limit:
+            self._checks_left -= 1
+            if self._checks_left <= 0:
+                raise too_many_opcodes(self._limit)
+        return self._unwanted
 
     def end_statement(self) -> None:
         """Lets go of the snapshot. The statement's own error has been told already."""
         with suppress(apsw.Error):
             self.cursor.close(True)
         self.cursor = self.sqlite.cursor()
+        self._unwanted = False
         if self._limit:
             self.budget(0)
 
@@ -168,7 +180,7 @@ class ReadCursor:
                 return
             self._canceled = error or QueryCanceled("canceling statement due to user request")
             if self._connection is not None:
-                self._connection.sqlite.interrupt()
+                self._connection.interrupt()
 
     def close(self) -> None:
         """Gives the snapshot back. A batch in progress is abandoned: its `done` is not called."""
@@ -178,7 +190,7 @@ class ReadCursor:
             self._closing = True
             if self._phase is _Phase.BUSY:
                 if self._connection is not None:
-                    self._connection.sqlite.interrupt()
+                    self._connection.interrupt()
                 return  # the thread that reads closes it
             self._phase = _Phase.CLOSED
             connection, self._connection = self._connection, None

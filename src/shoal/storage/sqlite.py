@@ -10,6 +10,7 @@ be atomic never spans two of them.
 | connection | main | attached | writes |
 |---|---|---|---|
 | catalog | catalog.db | – | catalog.db |
+| catalog reader | catalog.db | – | nothing |
 | writer | data.db | unlogged, catalog | data.db, unlogged.db |
 | reader | data.db | unlogged, catalog | nothing |
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final, cast
@@ -35,10 +36,11 @@ from shoal.storage.translate import translate
 _log: Final = logging.getLogger(__name__)
 
 _APPLICATION_ID: Final = 0x53484F4C  # "SHOL"
-_FORMAT: Final = 1  # of the files; raised when an older Shoal could not read them
+_FORMAT: Final = 2  # of the files; raised when an older Shoal could not read them
 
 _STATEMENT_CACHE: Final = 1000
 _BUSY_TIMEOUT_MS: Final = 5_000
+_SCAN_CACHE_BYTES: Final = 1 << 20  # for who reads every page once
 
 
 class WalMode(Enum):
@@ -92,6 +94,18 @@ class SqliteFiles:
 def open_catalog(files: SqliteFiles, settings: Settings) -> apsw.Connection:
     """The one connection that writes catalog.db. Makes the file when there is none."""
     return _open_owned(files.catalog, settings)
+
+
+def open_catalog_reader(files: SqliteFiles, settings: Settings) -> apsw.Connection:
+    """Reads catalog.db beside its writer. It calls no function of ours, so any thread may have one."""
+    connection = _connect(files.catalog, settings, apsw.SQLITE_OPEN_READONLY)
+    try:
+        _set_up(connection, replace(settings, functions=no_functions), _SCAN_CACHE_BYTES)
+        connection.pragma("schema_version")  # opens the file
+    except apsw.Error as error:
+        close(connection)
+        raise translate(error, files=str(files.catalog)) from error
+    return connection
 
 
 def open_writer(files: SqliteFiles, settings: Settings) -> apsw.Connection:

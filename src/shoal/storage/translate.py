@@ -53,6 +53,7 @@ _TOO_MUCH: Final = (
     "Expression tree is too large",
     "parser stack overflow",
     "tables in a join",
+    "nested too deep",
     "LIKE or GLOB pattern too complex",
     "statement too long",
 )

@@ -13,6 +13,11 @@ behind a wrong one can be checked by themselves. If they show that a transaction
 another one begun**, then the wrong frame had been synced, and the disk has damaged it since. Only a flipped bit in
 the very last transaction stays indistinguishable from a crash.
 
+Not all that stands behind the end is of the last transaction: one that was rolled back, or torn by an earlier crash,
+may have been longer than those that overwrote its beginning. Its frames follow each other, but none of
+them follows the frame that ends what lies before it now. So "another one begun" means: the very next frame
+continues the chain of a frame that ends a transaction.
+
 The chain is SQLite's page checksum with a start value. That one is computed in C, by verify_checksum(), from
 zero; zeros in front don't change it, and a start value can be added into the first two words. So
 a log of 400 MB is checked in about half a second.
@@ -20,6 +25,7 @@ a log of 400 MB is checked in about half a second.
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 from collections.abc import Iterator
@@ -79,24 +85,39 @@ def _check(path: Path, file: BinaryIO) -> None:
         # It fits in a sector, so no crash can have torn it.
         raise DataCorrupted(f"the header of {path} is damaged: its checksum is wrong")
     damaged: _Frame | None = None
-    finished: _Frame | None = None  # the end of the damaged frame's transaction
+    previous: _Frame | None = None
     for frame in _frames(file, (salt1, salt2), (sum1, sum2)):
         if damaged is None:
             if not frame.good:
                 damaged = frame
-                if frame.commit:
-                    finished = frame
-        elif not frame.good:
-            continue
-        elif finished is None:
-            if frame.commit:
-                finished = frame
-        elif not (frame.commit and frame.page == finished.page):  # a commit repeated to fill a sector
+        elif (
+            previous is not None
+            and previous.commit
+            and not (frame.commit and frame.page == previous.page)  # a commit repeated to fill a sector
+            and (frame.good or (previous is damaged and _continues(file, frame.number, (sum1, sum2))))
+        ):
             raise DataCorrupted(
                 f"frame {damaged.number} of {path} is damaged: its checksum is wrong,"
                 " and later transactions that were synced stand behind it",
                 hint="restore this instance from another replica or from a backup",
             )
+        previous = frame
+
+
+def _continues(file: BinaryIO, number: int, first_seed: tuple[int, int]) -> bool:
+    """Whether this frame follows what the frame before it holds, but for the checksum that is stored there."""
+
+    def frame(number: int) -> bytes:
+        return os.pread(file.fileno(), _FRAME_BYTES, _HEADER.size + (number - 1) * _FRAME_BYTES)
+
+    def checksum(data: bytes, seed: tuple[int, int]) -> tuple[int, int]:
+        return _sum(data[:8] + data[_FRAME.size :], seed)
+
+    seed = first_seed
+    if number > 2:
+        seed = _FRAME.unpack_from(frame(number - 2))[4:]
+    data = frame(number)
+    return checksum(data, checksum(frame(number - 1), seed)) == _FRAME.unpack_from(data)[4:]
 
 
 def _frames(file: BinaryIO, salts: tuple[int, int], seed: tuple[int, int]) -> Iterator[_Frame]:
@@ -134,9 +155,9 @@ def _frames(file: BinaryIO, salts: tuple[int, int], seed: tuple[int, int]) -> It
                 yield replace(frame, commit=frame.commit and (good or frame.whole), good=good)
 
 
-def _sum(data: bytes) -> tuple[int, int]:
+def _sum(data: bytes, seed: tuple[int, int] = (0, 0)) -> tuple[int, int]:
     """SQLite's checksum of a few bytes."""
-    sum1 = sum2 = 0
+    sum1, sum2 = seed
     for word1, word2 in _WORDS.iter_unpack(data):
         sum1 = (sum1 + word1 + sum2) & _MASK
         sum2 = (sum2 + word2 + sum1) & _MASK

@@ -16,18 +16,20 @@ from typing import Final
 
 import uvloop
 
-from shoal.node.bootstrap import Addresses
-from shoal.node.config import load
+from shoal.node.config import Address, load
 from shoal.node.instance import Node, opened
+from shoal.node.listen import bind, bound_address
 from shoal.node.session import Session
 from shoal.node.settings import SessionSettings
 from shoal.pgwire import messages as m
 from shoal.pgwire.codec import BackendFrames, Frames, encode_all
+from shoal.protocol.cluster import Addresses
+from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
 from shoal.storage.writer import WriteSession
 
 PATIENCE_SECONDS: Final = 30.0
-_NOWHERE: Final = Addresses(pg="127.0.0.1:1", rpc="127.0.0.1:2", http="127.0.0.1:3")
+_ANY_PORT: Final = Address("127.0.0.1", 0)
 
 
 class InProcess:
@@ -78,11 +80,11 @@ class InProcess:
         """The same for entries of the cluster's log."""
         started, go = threading.Event(), threading.Event()
 
-        def hold() -> None:
+        def hold(_db: CatalogDb) -> None:
             started.set()
             go.wait(PATIENCE_SECONDS)
 
-        self.node.log._jobs.put(hold)
+        self.node.cluster.thread.post(hold, lambda _result: None)
         assert started.wait(PATIENCE_SECONDS)
         self._holding.append(go)
 
@@ -199,7 +201,10 @@ def in_process(directory: Path) -> Iterator[InProcess]:
 
     async def start() -> Node:
         claimed = stack.enter_context(InstanceDirectory.claim(directory))
-        return await stack.enter_async_context(opened(claimed, config, _NOWHERE))
+        listener = bind("rpc_listen", _ANY_PORT)
+        rpc = str(bound_address(listener, _ANY_PORT))
+        addresses = Addresses(rpc=rpc, pg="127.0.0.1:1", http="127.0.0.1:3")
+        return await stack.enter_async_context(opened(claimed, config, addresses, listener))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         inside: InProcess | None = None

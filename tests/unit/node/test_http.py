@@ -17,6 +17,7 @@ from shoal.node.config import Address
 from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
+from shoal.node.raft_loop import RaftStatus
 
 ANY = Address("127.0.0.1", 0)
 
@@ -34,18 +35,37 @@ def fetch(address: Address, path: str) -> tuple[int, str]:
 def test_health_and_metrics() -> None:
     metrics = Metrics()
     state = "running"
+    raft: RaftStatus | None = None
 
     async def scenario() -> None:
-        nonlocal state
+        nonlocal state, raft
         handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
         listener = bind("http_listen", ANY)
         address = bound_address(listener, ANY)
-        server = HttpServer(listener, lambda: Health(state=state, instance="i1", uptime_seconds=1.5), metrics)
+        server = HttpServer(
+            listener, lambda: Health(state=state, instance="i1", uptime_seconds=1.5, raft=raft), metrics
+        )
         await server.start()
         status, text = await asyncio.to_thread(fetch, address, "/health")
         assert status == 200
         body = json.loads(text)
         assert (body["state"], body["instance"], body["uptime_seconds"]) == ("running", "i1", 1.5)
+        assert body["raft"] is None
+        raft = RaftStatus(
+            id=2,
+            term=7,
+            leader_id=1,
+            state="follower",
+            applied=40,
+            commit=41,
+            voters=(1, 2, 3),
+            learners=(4,),
+        )
+        body = json.loads((await asyncio.to_thread(fetch, address, "/health"))[1])
+        assert body["raft"] == {
+            "id": 2, "term": 7, "leader_id": 1, "state": "follower", "applied": 40, "commit": 41,
+            "voters": [1, 2, 3], "learners": [4],
+        }  # fmt: skip
         metrics.rows += 7
         metrics.open_connections = 3
         status, text = await asyncio.to_thread(fetch, address, "/metrics")

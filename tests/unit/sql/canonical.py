@@ -356,6 +356,11 @@ def _alter_system(node: ast.AlterSystem) -> str:
     return words(f"alter system set {_setting_name(node.name)} = {text}", tier)
 
 
+def _expel(node: ast.ExpelInstance) -> str:
+    timeout = node.timeout is not None and f"option (timeout = {node.timeout})"
+    return words("alter system expel instance", string(node.uuid), node.force and "force", timeout)
+
+
 def _explain(node: ast.Explain) -> str:
     facets = [*node.facets, *(["fmt"] * node.fmt), *(["analyze"] * node.analyze)]
     return words("explain", f"({', '.join(facets)})" if facets else "", canonical(node.statement))
@@ -456,6 +461,7 @@ _TEXTS: dict[type, Callable[..., str]] = {
     ast.Deallocate: lambda node: f"deallocate {name(node.name) if node.name else 'all'}",
     ast.Discard: _discard,
     ast.AlterSystem: _alter_system,
+    ast.ExpelInstance: _expel,
     ast.AlterUserPassword: lambda node: words(
         f"alter user {name(node.user)} with password {string(node.password)}",
         node.method and f"using {node.method}",

@@ -48,6 +48,7 @@ class Disk:
         self.dead = False
         self.free_bytes: int | None = None  # of new space in files; None is plenty
         self.write_errors = 0.0  # the share of writes that fail with EIO
+        self.full_errors = 0.0  # the share that finds the disk full
         self.sync_errors = 0.0
         self.read_errors = 0.0
         self._files: dict[str, _File] = {}
@@ -57,6 +58,13 @@ class Disk:
 
     def close(self) -> None:
         del _disks[str(self.directory)]
+
+    def adopt(self) -> None:
+        """What lies in the directory has been there for long: all of it is durable."""
+        for path in self.directory.iterdir():
+            image = bytearray(path.read_bytes())
+            self._files[str(path)] = _File(image, exists=True)
+            self._sizes[str(path)] = len(image)
 
     def survivors(self, directory: Path) -> None:
         """What a machine finds there when the power is back."""
@@ -88,6 +96,8 @@ class Disk:
             self._operate()
             if self.rng.random() < self.write_errors:
                 raise apsw.exception_for(apsw.SQLITE_IOERR_WRITE)
+            if self.full_errors and self.rng.random() < self.full_errors:
+                raise apsw.exception_for(apsw.SQLITE_FULL)
             grown = at + len(data) - self._sizes.get(name, 0)
             if grown > 0:
                 if self.free_bytes is not None:

@@ -249,6 +249,69 @@ def test_a_flipped_bit_in_the_log_is_found(crashed: tuple[Path, list[int]], tmp_
     assert found > FLIPS * 0.8
 
 
+@pytest.mark.parametrize("first_end", ["rolled back", "torn"])
+def test_what_older_transactions_left_behind_the_end_is_no_damage(tmp_path: Path, first_end: str) -> None:
+    """A long transaction came to nothing, a shorter one overwrote its beginning, and a crash tore that one."""
+
+    def opened(name: str) -> apsw.Connection:
+        connection = open_catalog(SqliteFiles(tmp_path / name), Settings(writer_cache_bytes=1 << 16))
+        connection.wal_autocheckpoint(0)
+        return connection
+
+    def write(connection: apsw.Connection, rows: int) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for _ in range(rows):
+            connection.execute("INSERT INTO t VALUES (zeroblob(3000))")
+
+    def left_by(connection: apsw.Connection, name: str) -> Path:
+        shutil.copytree(Path(connection.filename).parent, tmp_path / name)
+        close(connection)
+        return tmp_path / name / "catalog.db-wal"
+
+    (tmp_path / "first").mkdir()
+    connection = opened("first")
+    wal = tmp_path / "first" / "catalog.db-wal"
+    connection.execute("CREATE TABLE t (a)")
+    start = wal.stat().st_size
+    write(connection, 100)
+    if first_end == "rolled back":
+        connection.execute("ROLLBACK")  # the cache was too small, so most of it is in the log
+    else:
+        connection.execute("COMMIT")
+        wal = left_by(connection, "second")
+        flip(wal, (start + 1000) * 8)
+        check_wal(wal.with_name("catalog.db"))
+        connection = opened("second")
+        assert connection.execute("SELECT count(*) FROM t").get == 0
+    length = wal.stat().st_size
+    assert length > start + 50 * FRAME_BYTES
+    write(connection, 5)
+    connection.execute("COMMIT")
+    wal = left_by(connection, "third")
+    assert wal.stat().st_size == length, "the log began anew"
+    check_wal(wal.with_name("catalog.db"))
+    # Torn: any of its frames, the last one included.
+    whole = wal.read_bytes()
+    for at in range(start + 1000, start + 9 * FRAME_BYTES, FRAME_BYTES):
+        wal.write_bytes(whole)
+        flip(wal, at * 8)
+        check_wal(wal.with_name("catalog.db"))
+
+
+@pytest.mark.parametrize("at", [16, 20, 1000], ids=["checksum 1", "checksum 2", "page"])
+def test_a_flip_in_the_frame_that_ends_the_last_but_one(
+    crashed: tuple[Path, list[int]], tmp_path: Path, at: int
+) -> None:
+    """What follows it continues either its checksum or its content."""
+    directory, ends = crashed
+    wal = tmp_path / "data.db-wal"
+    for end in (ends[-2], ends[-3], ends[5]):
+        shutil.copy(directory / "data.db-wal", wal)
+        flip(wal, (end - FRAME_BYTES + at) * 8)
+        with pytest.raises(DataCorrupted, match=f"frame {(end - 32) // FRAME_BYTES} of"):
+            check_wal(tmp_path / "data.db")
+
+
 def test_logs_that_were_written_without_syncs_are_not_judged(
     crashed: tuple[Path, list[int]], tmp_path: Path
 ) -> None:

@@ -124,7 +124,7 @@ def test_a_format_of_the_future(tmp_path: Path) -> None:
     catalog = open_catalog(files, Settings())
     catalog.pragma("user_version", 99)
     close(catalog)
-    with pytest.raises(FeatureNotSupported, match="has format 99, this Shoal reads format 1"):
+    with pytest.raises(FeatureNotSupported, match="has format 99, this Shoal reads format 2"):
         open_catalog(files, Settings())
 
 

@@ -12,11 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from shoal.catalog.entries import Dml, RowChange
+from shoal.catalog.system import PICO_PROPERTY
 from shoal.errors import DiskFull, Fault, IoError, OutcomeUnknown, ShoalError
+from shoal.raft.messages import Entry, HardState, Index, Membership, RaftId, Term
+from shoal.raft.store import Save
+from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
 from shoal.storage.readers import PointReader
 from shoal.storage.sqlite import Settings, SqliteFiles, close, open_catalog
 from shoal.storage.writer import Writer
+from tests.unit.storage.catalog_dump import dump, normal
 from tests.unit.storage.faulty_vfs import Disk, faulty_vfs_with_checksums
 from tests.unit.storage.open_storage import Sql, Storage, call, storage
 from tests.unit.storage.power_cuts import Create, History, check, write_some
@@ -148,6 +154,121 @@ def test_errors_during_the_start_are_said(disk: Disk) -> None:
     assert failed
     with storage(disk.directory, settings=settings) as opened:
         opened.writer.run(Create())
+
+
+# --- the Raft store
+
+
+def entry(index: int, rows: int = 1) -> Entry:
+    keys = [f"{index}/{n}" for n in range(rows)]
+    return normal(
+        index, Dml(tuple(RowChange(PICO_PROPERTY.id, (k,), (k, f'"{"x" * 2000}"')) for k in keys), 1)
+    )
+
+
+@contextmanager
+def catalog_on(disk: Disk) -> Iterator[CatalogDb]:
+    settings = Settings(vfs=faulty_vfs_with_checksums(), writer_cache_bytes=1 << 16)
+    db = CatalogDb(SqliteFiles(disk.directory), settings, chunk_bytes=10_000)
+    try:
+        yield db
+    finally:
+        disk.free_bytes = None
+        db.close()
+
+
+@pytest.mark.parametrize("rows", [1, 200], ids=["at the commit", "before the commit"])
+def test_a_save_that_finds_the_disk_full_has_changed_nothing(disk: Disk, rows: int) -> None:
+    with catalog_on(disk) as db:
+        first = entry(1)
+        db.save(Save(HardState(Term(1), RaftId(1), Index(1)), (first,), (first,)))
+        before, stored, sizes = dump(db), db.load(), (db.log_count, db.log_bytes)
+        second = entry(2, rows)
+        save = Save(HardState(Term(2), RaftId(2), Index(2)), (second,), (second,), Membership((RaftId(1),)))
+        disk.free_bytes = 4000 * rows
+        for _ in range(3):
+            with pytest.raises(DiskFull, match=r"no space left for .*catalog\.db"):
+                db.save(save)
+            assert (dump(db), db.load(), (db.log_count, db.log_bytes)) == (before, stored, sizes)
+        disk.free_bytes = None
+        (done,) = db.save(save)
+        assert done.index == db.applied == 2
+        assert db.load().membership == Membership((RaftId(1),))
+        assert len(db.rows(PICO_PROPERTY)) == 1 + rows
+
+
+def test_a_save_whose_sync_fails_is_a_fault(disk: Disk) -> None:
+    with catalog_on(disk) as db:
+        first = entry(1)
+        disk.sync_errors = 1.0
+        with pytest.raises(Fault, match=r"a commit failed on catalog\.db: .*FSYNC"):
+            db.save(Save(entries=(first,), committed=(first,)))
+        disk.sync_errors = 0.0
+
+
+def test_a_save_that_cannot_read_may_be_tried_again(disk: Disk) -> None:
+    with catalog_on(disk) as db:
+        made = tuple(entry(n, 50) for n in range(1, 11))
+        db.save(Save(entries=made, committed=made))
+    with catalog_on(disk) as db:
+        stored = db.load()
+        gone = tuple(
+            RowChange(PICO_PROPERTY.id, (f"{n}/{k}",), None) for n in range(1, 11) for k in range(50)
+        )
+        last = normal(11, Dml(gone, 1))
+        disk.read_errors = 1.0
+        with pytest.raises(IoError):
+            db.save(Save(entries=(last,), committed=(last,)))
+        disk.read_errors = 0.0
+        assert db.load() == stored
+        db.save(Save(entries=(last,), committed=(last,)))
+        assert db.rows(PICO_PROPERTY) == []
+
+
+def test_an_installation_that_finds_the_disk_full_may_be_tried_again(disk: Disk, tmp_path: Path) -> None:
+    source = CatalogDb(SqliteFiles(tmp_path), Settings(), chunk_bytes=10_000)
+    made = tuple(entry(n, 50) for n in range(1, 5))
+    source.save(Save(entries=made, committed=made))
+    mark = source.make_snapshot()
+    with catalog_on(disk) as db:
+        first = entry(1)
+        db.save(Save(entries=(first,), committed=(first,)))
+        before, stored = dump(db), db.load()
+        offset, last = 0, False
+        while not last:
+            chunk = source.read_chunk(mark, offset)
+            assert chunk is not None
+            data, last = chunk
+            db.keep_chunk(mark, offset, data)
+            offset += 1
+        disk.free_bytes = 100_000
+        with pytest.raises(DiskFull):
+            db.install(mark, HardState(Term(1), RaftId(0), mark.index))
+        assert (dump(db), db.load()) == (before, stored)
+        disk.free_bytes = None
+        db.install(mark, HardState(Term(1), RaftId(0), mark.index))
+        assert dump(db) == dump(source)
+    source.close()
+
+
+def test_files_of_a_snapshot_that_cannot_be_written(tmp_path: Path) -> None:
+    db = CatalogDb(SqliteFiles(tmp_path), Settings())
+    first = entry(1)
+    db.save(Save(entries=(first,), committed=(first,)))
+    for name in ("raft-snapshot-1", "raft-snapshot-received"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(IoError, match="raft-snapshot-1 cannot be used"):
+        db.make_snapshot()
+    mark = db.make_snapshot()  # under another name
+    chunk = db.read_chunk(mark, 0)
+    assert chunk is not None
+    with pytest.raises(IoError, match="raft-snapshot-received cannot be used"):
+        db.keep_chunk(mark, 0, chunk[0])
+    (tmp_path / "raft-snapshot-received").rmdir()
+    db.keep_chunk(mark, 0, chunk[0])
+    db.install(mark, HardState())
+    assert db.load().mark == mark
+    db.close()
 
 
 @pytest.mark.skipif(shutil.which("mount") is None, reason="needs mount")

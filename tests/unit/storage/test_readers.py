@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
 
@@ -17,7 +17,8 @@ from shoal.errors import (
     QueryCanceled,
     TooManyConnections,
 )
-from shoal.storage.readers import Batch, PointReader, ReadLimits
+from shoal.storage.readers import Batch, PointReader, ReadCursor, ReadLimits
+from tests.cluster import eventually
 from tests.unit.storage.open_storage import Storage, fetch, fetch_all, reader_pool, storage
 
 ROWS = 20_000
@@ -136,6 +137,27 @@ def test_cancel_stops_what_runs(filled: Storage, sql: str) -> None:
         time.sleep(0.05)
         cursor.cancel()
         assert isinstance(told.get(timeout=10).error, QueryCanceled)
+        assert fetch_all(pool, "SELECT 1") == [(1,)]
+
+
+@pytest.mark.parametrize("limits", [ReadLimits(), ReadLimits(opcodes=10**12)], ids=["free", "limited"])
+@pytest.mark.parametrize("stop", [ReadCursor.cancel, ReadCursor.close])
+def test_a_stop_is_heard_whenever_it_comes(
+    filled: Storage, stop: Callable[[ReadCursor], None], limits: ReadLimits
+) -> None:
+    """SQLite forgets what it is told before the first step, and a join of 60 tables is planned for a while."""
+    tables = ", ".join(f"t1_1 AS t{i}" for i in range(60))
+    total = " + ".join(f"t{i}.c1" for i in range(60))
+    with reader_pool(filled) as pool:
+        for number in range(100):
+            # Another text each time: what has been planned before is not planned again.
+            sql = f"SELECT count(*) + {number} FROM {tables} WHERE {total} < 0"
+            cursor, told = pool.open(sql, (), limits), Queue[Batch]()
+            cursor.fetch(1000, 0, None, told.put)
+            time.sleep(number / 50_000)
+            stop(cursor)
+            eventually(lambda cursor=cursor: cursor.closed, 10, f"the end of query {number}, which was stopped")
+            assert stop is ReadCursor.close or isinstance(told.get(timeout=10).error, QueryCanceled)
         assert fetch_all(pool, "SELECT 1") == [(1,)]
 
 

@@ -24,6 +24,7 @@ from shoal.errors import (
     InvalidRowCountInOffset,
     ShoalError,
     SqlSyntaxError,
+    TooManyColumns,
     UndefinedTable,
 )
 from shoal.sql import ast, plan
@@ -46,6 +47,8 @@ from shoal.sql.bind.structure import every, replaced, same, slots_in
 from shoal.types.sqltype import INT, Kind, SqlType
 
 Desired: TypeAlias = Sequence[SqlType | None]
+
+_COLUMNS_MAX: Final = 2000  # of a result: SQLite's own limit, said before anything is made for each of them
 
 
 def bind_query(binding: Binding, query: ast.Query, outer: Scope, desired: Desired = ()) -> plan.Query:
@@ -223,7 +226,13 @@ def _expand(binding: Binding, items: tuple[ast.SelectItem, ...], scope: Scope) -
             expanded.append(_Item(expr, item.alias.text))
         else:
             expanded.append(_Item(expr, expr.column.text if isinstance(expr, ast.ColumnRef) else None))
+        if len(expanded) > _COLUMNS_MAX:
+            raise _too_many_columns()
     return tuple(expanded)
+
+
+def _too_many_columns() -> TooManyColumns:
+    return TooManyColumns(f"a result has at most {_COLUMNS_MAX} columns")
 
 
 def _starred(star: ast.Star, scope: Scope) -> tuple[Relation, ...]:
@@ -419,6 +428,8 @@ def _bind_values(binding: Binding, values: ast.Values, scope: Scope, desired: De
     for row in values.rows:
         if len(row) != width:
             raise SqlSyntaxError("all values rows must have the same length", position=values.at + 1)
+    if width > _COLUMNS_MAX:
+        raise _too_many_columns()
     columns: list[tuple[plan.Expr, ...]] = []
     for i in range(width):
         expressions = Expressions(binding, scope, Clause.VALUES)

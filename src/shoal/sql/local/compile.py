@@ -14,7 +14,9 @@ from shoal.sql.local import changes, queries
 from shoal.sql.local.draft import Draft
 from shoal.sql.optimise import optimise
 from shoal.sql.optimise.point_reads import is_point_change, is_point_read
+from shoal.sql.optimise.reads import reads_of
 from shoal.sql.program import Program, Route
+from shoal.sql.reads import NOTHING
 from shoal.sql.walk import relations_of_statement
 
 
@@ -58,6 +60,9 @@ def compile_program(bound: plan.Bound, schema: Schema) -> Program:
         guarded=draft.guarded,
         options=bound.options,
         tables=bound.tables,
+        reads=NOTHING
+        if isinstance(root, plan.Query) or root.table.is_sharded
+        else reads_of(root, draft.binds),
         templatable=not pinned and not bound.private,
     )
 

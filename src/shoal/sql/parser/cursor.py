@@ -194,6 +194,17 @@ class Cursor:
             raise self.unexpected("a string")
         return self.advance().value
 
+    def timeout(self) -> str | None:
+        """[OPTION (TIMEOUT = seconds)], of a statement that waits for other instances."""
+        if not self.accept("option"):
+            return None
+        self.expect("(", "timeout", "=")
+        if self.token.kind not in NUMBERS:
+            raise self.unexpected("a number of seconds")
+        seconds = self.advance().value
+        self.expect(")")
+        return seconds
+
     # --- refusing ---
 
     def unexpected(self, expected: str = "", *, hint: str | None = None) -> SqlSyntaxError:

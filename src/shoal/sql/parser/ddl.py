@@ -317,11 +317,4 @@ class Ddl(Queries):
         if self.accept("wait"):
             self.expect("applied")
             globally = self.one_of("globally", "locally") == "globally"
-        timeout: str | None = None
-        if self.accept("option"):
-            self.expect("(", "timeout", "=")
-            if self.token.kind not in NUMBERS:
-                raise self.unexpected("a number of seconds")
-            timeout = self.advance().value
-            self.expect(")")
-        return ast.Wait(globally, timeout)
+        return ast.Wait(globally, self.timeout())

@@ -202,10 +202,18 @@ class Session(Cursor):
 
     # --- the instance ---
 
-    def alter_system(self, at: int) -> ast.AlterSystem:
-        """Behind ALTER: SYSTEM {SET name {= | TO} value | RESET {name | ALL}} [FOR {ALL TIERS | TIER t}]"""
+    def alter_system(self, at: int) -> ast.AlterSystem | ast.ExpelInstance:
+        """Behind ALTER: SYSTEM {SET name {= | TO} value | RESET {name | ALL}} [FOR {ALL TIERS | TIER t}]
+
+        Or SYSTEM EXPEL INSTANCE 'uuid' [FORCE] [OPTION (TIMEOUT = seconds)]
+        """
         self.expect("system")
-        if self.one_of("set", "reset") == "reset":
+        what = self.one_of("set", "reset", "expel")
+        if what == "expel":
+            self.expect("instance")
+            instance = self.string()
+            return ast.ExpelInstance(instance, self.accept("force"), self.timeout(), at)
+        if what == "reset":
             name = None if self.accept("all") else self.setting_name()
             return ast.AlterSystem(name, None, None, self._tier(), at)
         name = self.setting_name()

@@ -57,7 +57,9 @@ class Parser(Dml, Ddl, Session):
             raise self.unsupported(f"CREATE OR REPLACE {self.token.key.upper()}".rstrip())
         raise self._object_refused("CREATE", "TABLE or INDEX")
 
-    def alter(self) -> ast.AlterTable | ast.RenameIndex | ast.AlterSystem | ast.AlterUserPassword:
+    def alter(
+        self,
+    ) -> ast.AlterTable | ast.RenameIndex | ast.AlterSystem | ast.ExpelInstance | ast.AlterUserPassword:
         at = self.expect("alter").at
         match self.token.key:
             case "table":

@@ -1,0 +1,475 @@
+"""An instance as a member of its cluster: the log, who is there, who leads, and coming and going.
+
+Here: Cluster, which ties Raft, RPC, the catalog's log and the governor together; found_or_joined(), by which a new
+directory becomes a member's.
+Not here: what each of them does (raft_loop.py, rpc/, catalog_log.py, governing.py, membership.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from shoal import __version__
+from shoal.catalog.entries import RowChange
+from shoal.catalog.members import TABLE_IDS, TABLES, topology_of_rows
+from shoal.catalog.schema import Table, TierName
+from shoal.catalog.settings import ClusterSettings
+from shoal.catalog.system import Row
+from shoal.errors import CannotConnectNow, Fault, FeatureNotSupported, InvalidConfiguration, ShoalError
+from shoal.governor.admission import InstanceExpelled
+from shoal.node.bootstrap import boot
+from shoal.node.catalog_log import CatalogLog, Change
+from shoal.node.catalog_thread import CatalogThread
+from shoal.node.config import Config
+from shoal.node.discovery import Discovery
+from shoal.node.governing import Governing
+from shoal.node.membership import Membership, ask_to_join
+from shoal.node.raft_loop import RaftLoop
+from shoal.node.rpc import Caller, LinkEvent, Rpc
+from shoal.node.rpc.connection import Timing
+from shoal.node.secret import make_cluster_secret
+from shoal.protocol.cluster import (
+    Addresses,
+    Found,
+    GoOffline,
+    GoOnline,
+    Join,
+    Member,
+    Propose,
+    Proposed,
+    Standing,
+    StandingReply,
+)
+from shoal.protocol.handshake import Introduction
+from shoal.raft.messages import RaftId
+from shoal.raft.node import Limits, Node
+from shoal.storage.catalog_db import CatalogDb
+from shoal.storage.raft_log import MemberIdentity
+from shoal.topology.cluster import PG, RPC, Instance, Topology, Variant
+from shoal.topology.search import Seeker
+
+_log: Final = logging.getLogger(__name__)
+
+_STOP_SECONDS: Final = 3.0  # for saying good-bye
+_STANDING_SECONDS: Final = 1.0
+# When the leader's process is gone its followers campaign one after another, the first of them at once: two at the same
+# time would only divide the votes.
+_TURN_SECONDS: Final = 0.04
+_CALL_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an instance has to have before it can be a member."""
+
+    config: Config
+    addresses: Addresses
+    rpc: Rpc
+    listener: socket.socket  # of the RPC
+    db: CatalogDb
+    introduced: list[Introduction]  # who we say we are; the last counts
+
+
+def open_rpc(config: Config, loop: asyncio.AbstractEventLoop, introduced: list[Introduction]) -> Rpc:
+    return Rpc(
+        loop,
+        introduction=lambda: introduced[-1],
+        secret=make_cluster_secret(config.secret_file),
+        timing=Timing(scale=config.timing_scale),
+    )
+
+
+# --- becoming a member ---------------------------------------------------------------------------
+
+
+async def found_or_joined(place: Place, now: int, salt: bytes) -> tuple[MemberIdentity, tuple[Member, ...]]:
+    """Who this instance is, and who else is known: after a restart from its directory, else found out."""
+    config, db = place.config, place.db
+    identity = db.identity()
+    if identity is None:
+        # Kept before anybody hears of it: an instance that crashes while it joins asks again under the same uuid.
+        identity = MemberIdentity(RaftId(0), str(uuid.uuid4()), "", config.cluster_name)
+        db.save_identity(identity)
+    check_identity(db, identity, config)
+    _introduce(place, identity)
+    found: list[Found] = []
+    if identity.raft_id:
+        found.append(_found(identity, place.addresses, db))
+    me = Seeker(identity.instance_uuid, place.addresses.rpc, _can_vote(config))
+    peers = [str(peer) for peer in config.peer]
+    search = Discovery(place.rpc, me, peers, lambda: found[-1] if found else None, config.timing_scale)
+    await place.rpc.listen(place.listener)
+    if identity.raft_id:
+        return identity, ()
+    try:
+        async with asyncio.timeout(config.boot_timeout):
+            there = await search.run()
+    except TimeoutError:
+        raise InvalidConfiguration(
+            f"no cluster was found in {config.boot_timeout:g} s: each of the peers must answer once"
+        ) from None
+    if there is None:
+        if not _can_vote(config):
+            raise InvalidConfiguration(
+                f"tier: a cluster can't begin with tier {config.tier!r}, which doesn't vote"
+            )
+        identity = boot(db, config, identity.instance_uuid, place.addresses, now, salt)
+        _log.info("this instance begins cluster %r, %s", config.cluster_name, identity.cluster_uuid)
+        members: tuple[Member, ...] = ()
+    else:
+        identity, members = await _join(place, identity, there)
+    _introduce(place, identity)
+    found.append(_found(identity, place.addresses, db))
+    return identity, members
+
+
+async def _join(
+    place: Place, identity: MemberIdentity, found: Found
+) -> tuple[MemberIdentity, tuple[Member, ...]]:
+    config = place.config
+    request = Join(
+        config.cluster_name,
+        identity.instance_uuid,
+        __version__,
+        config.tier,
+        config.instance_name,
+        config.replicaset,
+        dict(config.failure_domain),
+        place.addresses,
+    )
+    seconds = config.join_timeout * config.timing_scale
+    joined = await ask_to_join(place.rpc, found.members, request, seconds, config.timing_scale)
+    identity = MemberIdentity(
+        RaftId(joined.raft_id), identity.instance_uuid, joined.cluster_uuid, config.cluster_name
+    )
+    place.db.save_identity(identity)
+    _log.info("joined cluster %r as %s, raft id %s", config.cluster_name, joined.name, joined.raft_id)
+    return identity, joined.members
+
+
+def _found(identity: MemberIdentity, addresses: Addresses, db: CatalogDb) -> Found:
+    """What those are told who look for a cluster: all that we know of are as good to be asked."""
+    topology = topology_of_rows({table.id: db.rows(table) for table in TABLES})
+    members = {
+        raft_id: address
+        for (raft_id, kind), address in topology.addresses.items()
+        if kind == RPC and not topology.by_raft_id[raft_id].is_expelled
+    }
+    members[identity.raft_id] = addresses.rpc
+    return Found(
+        identity.cluster_name,
+        identity.cluster_uuid,
+        tuple(Member(raft_id, address) for raft_id, address in sorted(members.items())),
+    )
+
+
+def _introduce(place: Place, identity: MemberIdentity) -> None:
+    place.introduced.append(
+        Introduction(
+            identity.cluster_name,
+            identity.cluster_uuid,
+            identity.instance_uuid,
+            place.config.instance_name or "",
+            identity.raft_id,
+        )
+    )
+
+
+def _can_vote(config: Config) -> bool:
+    return any(tier.name == config.tier and tier.can_vote for tier in config.founding_tiers)
+
+
+def check_identity(db: CatalogDb, identity: MemberIdentity, config: Config) -> None:
+    """A directory belongs to one instance for good: a changed name is a mistake, never a renaming."""
+    known = {"cluster_name": identity.cluster_name}
+    topology = topology_of_rows({table.id: db.rows(table) for table in TABLES})
+    instance = topology.by_uuid.get(identity.instance_uuid)
+    if instance is not None:
+        known |= {
+            "instance_name": instance.name,
+            "replicaset": instance.replicaset,
+            "tier": instance.tier,
+        }
+    for key, value in known.items():
+        asked = getattr(config, key)
+        if asked is not None and asked != value:
+            raise InvalidConfiguration(
+                f"{key}: {config.instance_dir} belongs to an instance with {key} {value!r}, not {asked!r}"
+            )
+
+
+# --- being one -----------------------------------------------------------------------------------
+
+
+class Cluster:
+    """Lives on the event loop."""
+
+    def __init__(
+        self,
+        place: Place,
+        identity: MemberIdentity,
+        members: Iterable[Member],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        settings: Callable[[], ClusterSettings],
+        fail: Callable[[Fault], None],
+    ) -> None:
+        config = place.config
+        self._config = config
+        self._place = place
+        self._loop = loop
+        self._fail = fail
+        self.identity = identity
+        self.rpc = place.rpc
+        self._scale = scale = config.timing_scale
+        self._rows: dict[tuple[int, tuple[object, ...]], Row] = {}
+        self._joined_through = {member.raft_id: member.rpc for member in members}
+        for table in TABLES:
+            for row in place.db.rows(table):
+                self._put(RowChange(table.id, _key_of(table, row), row))
+        self.topology = self._topology()
+        limits = Limits(
+            election_ticks=config.raft_election_ticks, heartbeat_ticks=config.raft_heartbeat_ticks
+        )
+        core = Node(identity.raft_id, place.db.load(), limits, random.Random())
+        self.thread = CatalogThread(place.db, loop)
+        self.log = CatalogLog(self.thread, loop)
+        self.raft = RaftLoop(
+            core,
+            self.thread,
+            loop,
+            tick_seconds=config.raft_tick_ms / 1000 * scale,
+            send=self._send,
+            on_saved=self.log.on_saved,
+            settings=settings,
+            fail=fail,
+        )
+        self.log.attach(self.raft, self)
+        self.log.on_change(self._on_change)
+        self._membership = Membership(
+            self.log,
+            self.rpc,
+            leader=lambda: self.raft.leader,
+            self_id=identity.raft_id,
+            cluster_uuid=identity.cluster_uuid,
+            topology=lambda: self.topology,
+            address=self.address,
+            scale=scale,
+        )
+        self._governing = Governing(self.raft, self.log, lambda: self.topology, loop, scale)
+        self.rpc.handle(Propose, lambda caller, request, deadline: self.log.on_propose(request))
+        self.rpc.on_one_way(self._receive)
+        self.rpc.on_link(self._on_link)
+        self.on_topology: list[Callable[[], None]] = []
+        self._turn: asyncio.TimerHandle | None = None
+        self._standing: asyncio.Task[None] | None = None
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.raft.start()
+        self._governing.start()
+        self._standing = self._loop.create_task(self._ask_where_we_stand())
+
+    async def come_online(self) -> None:
+        """Returns when the cluster counts this instance as Online, and it has applied that."""
+        request = GoOnline(
+            self.identity.instance_uuid,
+            __version__,
+            self._place.addresses,
+            dict(self._config.failure_domain),
+            "wakeup" if self.instance is not None and self.instance.current.incarnation else "join",
+        )
+        try:
+            async with asyncio.timeout(self._config.boot_timeout):
+                while self.instance is None:  # the entry that we joined by has not come yet
+                    await self.log.next_change()
+                incarnation = self.instance.target.incarnation
+                await self._membership.go_online(request, self._config.boot_timeout)
+                while not self.instance.is_online or self.instance.current.incarnation <= incarnation:
+                    await self.log.next_change()
+        except TimeoutError:
+            raise CannotConnectNow(
+                f"the instance did not come Online in {self._config.boot_timeout:g} s: is a majority of the voters there?"
+            ) from None
+
+    async def leave(self) -> None:
+        """Says good-bye: hands leadership over, and is Offline. All of it in a bounded time, or not."""
+        instance = self.instance
+        if instance is None or instance.is_expelled:
+            return
+        try:
+            async with asyncio.timeout(_STOP_SECONDS * self._scale):
+                others = [
+                    raft_id
+                    for raft_id in self.raft.core.membership.voters
+                    if raft_id != self.identity.raft_id
+                ]
+                if self.raft.is_leader:
+                    await self._hand_over(others)
+                request = GoOffline(instance.uuid, instance.target.incarnation, "shutdown")
+                await self._membership.go_offline(request, _STOP_SECONDS * self._scale)
+                while self.instance is not None and self.instance.current.variant is Variant.ONLINE:
+                    await self.log.next_change()
+                if len(others) == 1:
+                    # Of two voters this one is still needed for as long as it votes.
+                    await self.raft.until(
+                        lambda: self.identity.raft_id not in self.raft.core.membership.voters
+                    )
+        except (TimeoutError, ShoalError, Fault) as error:
+            _log.info("leaving without a good-bye: %s", str(error) or "not in time")
+
+    async def _hand_over(self, others: Iterable[int]) -> None:
+        caught_up = self.raft.caught_up()
+        to = next((other for other in others if other in caught_up), None)
+        if to is None:
+            return
+        self.raft.transfer_leadership(to)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS * self._scale / 3):
+                await self.raft.until(lambda: not self.raft.is_leader)
+
+    async def close(self) -> None:
+        if self._standing is not None:
+            self._standing.cancel()
+        if self._turn is not None:
+            self._turn.cancel()
+        await self._governing.stop()
+        self.raft.stop()
+        await self.rpc.close()
+        await self.thread.close()
+
+    async def expel(self, instance_uuid: str, *, force: bool, seconds: float) -> None:
+        await self._membership.expel(instance_uuid, force=force, seconds=seconds)
+
+    # --- who is there ----------------------------------------------------------------------------
+
+    @property
+    def instance(self) -> Instance | None:
+        """Our own row, as far as we have applied it."""
+        return self.topology.by_uuid.get(self.identity.instance_uuid)
+
+    def address(self, raft_id: int) -> str | None:
+        return self.topology.address(raft_id, RPC) or self._joined_through.get(raft_id)
+
+    def owners(self, table: Table) -> list[int]:
+        """The raft ids of the instances that hold a sharded table's rows."""
+        tier = self.log.catalog.schema.tiers[table.distribution.tier].name  # type: ignore[union-attr]
+        return [instance.raft_id for instance in self.topology.owners(tier)]
+
+    def refuse_foreign(self, tier: TierName) -> None:
+        """Raises if another instance has the rows of the tier's tables."""
+        owners = self.topology.owners(tier)
+        if [owner.uuid for owner in owners] == [self.identity.instance_uuid]:
+            return
+        where = ", ".join(f"{owner.name} ({self.topology.address(owner.raft_id, PG)})" for owner in owners)
+        raise FeatureNotSupported(
+            "sharded tables can't be reached through every instance yet",
+            detail=f"The rows of tier {tier} are at {where}."
+            if where
+            else f"Nobody owns the buckets of tier {tier}.",
+            hint="Connect there. Global tables (DISTRIBUTED GLOBALLY) can be used anywhere.",
+        )
+
+    def _on_change(self, change: Change) -> None:
+        touched = [row for row in change.rows if row.table_id in TABLE_IDS]
+        if not touched:
+            return
+        before = self.topology
+        for row in touched:
+            self._put(row)
+        self.topology = self._topology()
+        for key, address in before.addresses.items():
+            if key[1] == RPC and address not in self.topology.addresses.values():
+                self.rpc.forget(address)
+        instance = self.instance
+        if instance is not None and instance.is_expelled:
+            self._fail(Fault(f"instance {instance.name} was expelled from the cluster"))
+        for changed in self.on_topology:
+            changed()
+
+    def _put(self, change: RowChange) -> None:
+        key = (change.table_id, tuple(change.key))
+        if change.row is None:
+            self._rows.pop(key, None)
+        else:
+            self._rows[key] = tuple(change.row)
+
+    def _topology(self) -> Topology:
+        rows: dict[int, list[Row]] = {table.id: [] for table in TABLES}
+        for (table_id, _), row in self._rows.items():
+            rows[table_id].append(row)
+        return topology_of_rows(rows)  # type: ignore[arg-type]
+
+    # --- messages --------------------------------------------------------------------------------
+
+    async def propose(self, leader: int, request: Propose, timeout: float) -> Proposed:
+        address = self.address(leader)
+        if address is None:
+            raise CannotConnectNow(f"nobody knows where the instance with raft id {leader} is")
+        return await self.rpc.call(address, request, Proposed, timeout)
+
+    def _send(self, raft_id: int, message: bytes) -> None:
+        address = self.address(raft_id)
+        if address is not None:
+            self.rpc.send(address, message)
+
+    def _receive(self, caller: Caller, message: bytes) -> None:
+        self.raft.receive(message)
+
+    def _on_link(self, address: str, event: LinkEvent) -> None:
+        raft = self.raft
+        member = next(
+            (
+                raft_id
+                for (raft_id, kind), known in self.topology.addresses.items()
+                if kind == RPC and known == address
+            ),
+            None,
+        )
+        if member is None:
+            return
+        if event is LinkEvent.LOST:
+            raft.unreachable(member)
+        elif event is LinkEvent.REFUSED and member == raft.leader and not raft.is_leader:
+            # Nobody listens there any more: its process is gone.
+            _log.info("the leader's process is gone")
+            raft.leader_lost()
+            voters = [voter for voter in raft.core.membership.voters if voter != member]
+            if self.identity.raft_id in voters:
+                turn = voters.index(self.identity.raft_id) + random.random() / 4
+                if self._turn is not None:
+                    self._turn.cancel()
+                self._turn = self._loop.call_later(_TURN_SECONDS * self._scale * turn, raft.campaign)
+
+    async def _ask_where_we_stand(self) -> None:
+        """Who was expelled while it was away hears of no leader ever again: so it asks the others."""
+        quiet = 0
+        while True:
+            await asyncio.sleep(_STANDING_SECONDS * self._scale)
+            quiet = 0 if self.raft.leader else quiet + 1
+            if quiet < 2:
+                continue
+            for (raft_id, kind), address in sorted(self.topology.addresses.items()):
+                if kind != RPC or raft_id == self.identity.raft_id:
+                    continue
+                try:
+                    request = Standing(self.identity.instance_uuid)
+                    reply = await self.rpc.call(address, request, StandingReply, _CALL_SECONDS * self._scale)
+                except ShoalError:
+                    continue
+                if reply.expelled:
+                    self._fail(Fault(str(InstanceExpelled(self.identity.instance_uuid))))
+                    return
+
+
+def _key_of(table: Table, row: Row) -> tuple[object, ...]:
+    return tuple(row[table.columns.index(table.by_number[part.column])] for part in table.primary_key)
