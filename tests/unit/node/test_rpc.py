@@ -724,6 +724,38 @@ def test_what_waits_for_a_side_that_does_not_read_has_a_bound() -> None:
     run(scenario)
 
 
+def test_calls_that_had_not_left_when_the_connection_broke_may_be_asked_again() -> None:
+    async def scenario(ground: Ground) -> None:
+        server, at = await ground.listening("i2")
+        server.handle(Add, never())
+        cut = await ground.cut(at)
+        dialler = ground.end("i1")
+        await dialler.call(cut.address, Ping(), Pong, 5)
+        left = asyncio.create_task(dialler.call(cut.address, Add(1, 1), Sum, 60))
+        await dialler.call(cut.address, Ping(), Pong, 5)
+        cut.freeze()
+        for _ in range(200):
+            while dialler.send(cut.address, bytes(100_000)) and not is_paused(dialler, cut.address):
+                pass
+            await asyncio.sleep(0.001)
+            if is_paused(dialler, cut.address):
+                break
+        stayed = asyncio.create_task(dialler.call(cut.address, Add(2, 2), Sum, 60))
+        await asyncio.sleep(0.01)
+        cut.reset()
+        with pytest.raises(ReplyLost):
+            await left
+        with pytest.raises(NotSent):
+            await stayed
+
+    run(scenario)
+
+
+def is_paused(dialler: Rpc, address: str) -> bool:
+    connection = dialler._links[address]._connection
+    return connection is not None and connection.paused
+
+
 def test_too_many_requests_at_once_may_be_asked_again() -> None:
     async def scenario(ground: Ground) -> None:
         server, at = await ground.listening("i2")

@@ -513,7 +513,7 @@ def test_answers_that_come_late_for_a_peer_that_does_not_read_end_its_connection
         pass
 
     async def scenario(ground: Ground) -> None:
-        made, at = await victim(ground)
+        made, at = await victim(ground, timing=Timing(unacknowledged_seconds=300))
         go = asyncio.Event()
 
         async def wait(caller: Caller, asked: Wait, deadline: float) -> Filled:
