@@ -62,7 +62,7 @@ _STOP_SECONDS: Final = 3.0  # for saying good-bye
 _STANDING_SECONDS: Final = 1.0
 # When the leader's process is gone its followers campaign one after another, the first of them at once: two at the same
 # time would only divide the votes.
-_TURN_SECONDS: Final = 0.04
+_TURN_SECONDS: Final = 0.06
 _CALL_SECONDS: Final = 5.0
 
 
@@ -443,12 +443,26 @@ class Cluster:
             # Nobody listens there any more: its process is gone.
             _log.info("the leader's process is gone")
             raft.leader_lost()
-            voters = [voter for voter in raft.core.membership.voters if voter != member]
-            if self.identity.raft_id in voters:
-                turn = voters.index(self.identity.raft_id) + random.random() / 4
-                if self._turn is not None:
-                    self._turn.cancel()
-                self._turn = self._loop.call_later(_TURN_SECONDS * self._scale * turn, raft.campaign)
+            self._succeed(member, raft.term)
+
+    def _succeed(self, gone: int, term: int, *, rounds: int = 0) -> None:
+        """Campaigns when it is this voter's turn; if that leads to nobody, in the next round again."""
+        voters = [voter for voter in self.raft.core.membership.voters if voter != gone]
+        if self.identity.raft_id not in voters:
+            return
+        if self._turn is not None:
+            self._turn.cancel()
+        turn = voters.index(self.identity.raft_id) + random.random() / 4 + rounds * (len(voters) + 1)
+        self._turn = self._loop.call_later(_TURN_SECONDS * self._scale * turn, self._take_turn, gone, term)
+
+    def _take_turn(self, gone: int, term: int) -> None:
+        self._turn = None
+        if self.raft.leader:
+            return
+        if self.raft.term == term:
+            self.raft.campaign()
+        # Else somebody has begun to: it gets the time of a round.
+        self._succeed(gone, self.raft.term, rounds=1)
 
     async def _ask_where_we_stand(self) -> None:
         """Who was expelled while it was away hears of no leader ever again: so it asks the others."""

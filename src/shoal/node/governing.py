@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal.catalog.entries import Dml
+from shoal.catalog.members import TABLE_IDS
+from shoal.catalog.system import PICO_TIER
 from shoal.errors import RetryableError, ShoalError
 from shoal.governor.plan import plan
 from shoal.governor.state import AddLearner, AddVoter, Cluster, HandOver, Lane, Remove, Step, Write
-from shoal.node.catalog_log import CatalogLog, Decision
+from shoal.node.catalog_log import CatalogLog, Change, Decision
 from shoal.node.raft_loop import RaftLoop
 from shoal.node.users import ADMIN_ID
 from shoal.raft.membership import RefusedChange
@@ -24,6 +26,7 @@ from shoal.topology.cluster import Topology
 
 _log: Final = logging.getLogger(__name__)
 
+_LOOKED_AT: Final = TABLE_IDS | {PICO_TIER.id}
 _LOOK_SECONDS: Final = 0.5  # who has caught up is told by no entry
 _AGAIN_SECONDS: Final = 0.1
 _STEP_SECONDS: Final = 10.0
@@ -50,7 +53,7 @@ class Governing:
 
     def start(self) -> None:
         self._raft.on_role(self.wake)
-        self._log.on_change(lambda change: self.wake())
+        self._log.on_change(self._on_change)
         self._look()
 
     async def stop(self) -> None:
@@ -66,6 +69,10 @@ class Governing:
         if self._raft.is_leader and not self._scheduled and not self._stopped:
             self._scheduled = True
             self._loop.call_soon(self._plan)
+
+    def _on_change(self, change: Change) -> None:
+        if any(row.table_id in _LOOKED_AT for row in change.rows):
+            self.wake()
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(_LOOK_SECONDS * self._scale, self._look)
