@@ -119,7 +119,7 @@ def dial(ours: Introduction, nonce: bytes, secret: bytes) -> Dialling:
     check(ours, theirs.introduction)
     reply = yield _encode(Proof(_mac(secret, _DIALER, hello, answer)))
     if not _proves(reply, _mac(secret, _LISTENER, hello, answer)):
-        raise Refusal("secret", "the cluster's secret is not the same on both sides")
+        raise _no_secret(ours, theirs.introduction)
     return theirs.introduction
 
 
@@ -139,7 +139,7 @@ def answer(first: bytes, ours: Introduction, nonce: bytes, secret: bytes, log_in
             return hello, _encode(Scram(end.value))
         raise AssertionError("SCRAM has two rounds")
     if not _proves(reply, _mac(secret, _DIALER, first, welcome)):
-        raise Refusal("secret", "the cluster's secret is not the same on both sides")
+        raise _no_secret(ours, hello.introduction)
     return hello, _encode(Proof(_mac(secret, _LISTENER, first, welcome)))
 
 
@@ -148,14 +148,22 @@ def check(ours: Introduction, theirs: Introduction) -> None:
     if ours.cluster != theirs.cluster:
         raise Refusal(
             "cluster",
-            f"instance {ours.instance!r} belongs to cluster {ours.cluster!r}, not to {theirs.cluster!r}",
+            f"instance {ours.instance!r} belongs to cluster {ours.cluster!r},"
+            f" instance {theirs.instance!r} to {theirs.cluster!r}",
         )
     if ours.cluster_uuid and theirs.cluster_uuid and ours.cluster_uuid != theirs.cluster_uuid:
         raise Refusal(
             "cluster",
-            f"instance {ours.instance!r} belongs to another cluster named {ours.cluster!r}:"
-            f" {ours.cluster_uuid}, not {theirs.cluster_uuid}",
+            f"instances {ours.instance!r} and {theirs.instance!r} belong to two clusters named {ours.cluster!r}:"
+            f" {ours.cluster_uuid!r} and {theirs.cluster_uuid!r}",
         )
+
+
+def _no_secret(ours: Introduction, theirs: Introduction) -> Refusal:
+    return Refusal(
+        "secret",
+        f"instances {ours.instance!r} and {theirs.instance!r} don't have the same secret of cluster {ours.cluster!r}",
+    )
 
 
 def refused(error: ShoalError) -> bytes:

@@ -24,8 +24,6 @@ from shoal.protocol.handshake import Introduction, answer, dial
 
 SECRET: Final = b"ab12-the-secret-of-all-of-them"
 PATIENCE_SECONDS: Final = 30.0
-# What must not be waited for in a test is short here.
-QUICK: Final = Timing(handshake_seconds=0.4, probe_seconds=0.2)
 
 
 def who(name: str, raft_id: int = 0, *, cluster: str = "shop", cluster_uuid: str = "") -> Introduction:
@@ -67,7 +65,7 @@ class Ground:
         self.servers: list[asyncio.Server] = []
         self.serving: set[asyncio.Task[None]] = set()
 
-    def end(self, name: str, *, secret: bytes = SECRET, timing: Timing = QUICK, **options: Any) -> Rpc:
+    def end(self, name: str, *, secret: bytes = SECRET, timing: Timing | None = None, **options: Any) -> Rpc:
         introduction = options.pop("introduction", None) or who(name)
         made = Rpc(self.loop, introduction=lambda: introduction, secret=secret, timing=timing, **options)
         self.ends.append(made)

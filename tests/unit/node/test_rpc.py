@@ -26,7 +26,7 @@ from shoal.node.rpc.dialled import WAITING_BYTES_MAX
 from shoal.node.rpc.served import RUNNING_MAX
 from shoal.protocol.envelope import Ping, Pong
 from shoal.protocol.frames import FRAME_BYTES_MAX
-from tests.unit.node.rpc_ground import QUICK, SECRET, Ground, Told, Wire, address_of, listener, run, who
+from tests.unit.node.rpc_ground import SECRET, Ground, Told, Wire, address_of, listener, run, who
 
 
 class Add(msgspec.Struct, frozen=True, array_like=True, tag="add"):
@@ -292,7 +292,7 @@ def test_a_call_times_out_and_its_handler_is_ended() -> None:
         server, at = await ground.listening("i2")
         seen: list[int] = []
         server.handle(Add, never(seen))
-        dialler, told = ground.end("i1"), Told()
+        dialler, told = ground.end("i1", timing=Timing(probe_seconds=0.3)), Told()
         dialler.on_link(told)
         before = ground.loop.time()
         with pytest.raises(TimedOut):
@@ -300,7 +300,7 @@ def test_a_call_times_out_and_its_handler_is_ended() -> None:
         assert ground.loop.time() - before >= 0.19
         await ground.until(lambda: seen == [8, 0])
         # The other side is alive, so the connection stays, probed or not.
-        await asyncio.sleep(2 * QUICK.probe_seconds)
+        await asyncio.sleep(0.5)
         assert await dialler.call(at, Ping(), Pong, 5) == Pong()
         assert told.of(at) == [LinkEvent.UP]
 
@@ -312,16 +312,18 @@ def test_each_call_has_its_own_deadline() -> None:
         server, at = await ground.listening("i2")
         server.handle(Add, never())
         dialler = ground.end("i1")
-        ended: list[float] = []
+        await dialler.call(at, Ping(), Pong, 5)
+        patient = asyncio.create_task(dialler.call(at, Add(0, 0), Sum, 600))
 
         async def ask(timeout: float) -> None:
+            before = ground.loop.time()
             with pytest.raises(TimedOut):
                 await dialler.call(at, Add(0, 0), Sum, timeout)
-            ended.append(timeout)
+            assert ground.loop.time() - before >= timeout - 0.002
 
-        await dialler.call(at, Ping(), Pong, 5)
         await asyncio.gather(*map(ask, (0.4, 0.1, 0.3, 0.2)))
-        assert ended == [0.1, 0.2, 0.3, 0.4]
+        assert not patient.done()
+        patient.cancel()
 
     run(scenario)
 
@@ -645,12 +647,16 @@ def test_what_was_put_before_the_end_is_sent() -> None:
 @pytest.mark.parametrize(
     "options, reason, says",
     [
-        ({"secret": b"another secret"}, "secret", "secret is not the same on both sides"),
-        ({"introduction": who("i1", cluster="bank")}, "cluster", "belongs to cluster 'shop', not to 'bank'"),
+        ({"secret": b"another secret"}, "secret", "have the same secret"),
+        (
+            {"introduction": who("i1", cluster="bank")},
+            "cluster",
+            "belongs to cluster 'shop', instance 'i1' to 'bank'",
+        ),
         (
             {"introduction": who("i1", cluster_uuid="other")},
             "cluster",
-            "another cluster named 'shop': ours, not other",
+            "two clusters named 'shop': 'ours' and 'other'",
         ),
     ],
 )
@@ -679,7 +685,7 @@ def test_who_is_turned_away_learns_why(
 def test_a_dialler_that_finds_a_strangers_cluster_says_so() -> None:
     async def scenario(ground: Ground) -> None:
         _, at = await ground.listening("i2", secret=b"another secret", introduction=who("i2", cluster="bank"))
-        with pytest.raises(Rejected, match="belongs to cluster 'bank', not to 'shop'"):
+        with pytest.raises(Rejected, match="belongs to cluster 'bank', instance 'i1' to 'shop'"):
             await ground.end("i1").call(at, Ping(), Pong, 5)
 
     run(scenario)
@@ -718,6 +724,38 @@ def test_what_waits_for_a_side_that_does_not_read_has_a_bound() -> None:
         assert cut.connections == 1
 
     run(scenario)
+
+
+def test_calls_that_had_not_left_when_the_connection_broke_may_be_asked_again() -> None:
+    async def scenario(ground: Ground) -> None:
+        server, at = await ground.listening("i2")
+        server.handle(Add, never())
+        cut = await ground.cut(at)
+        dialler = ground.end("i1")
+        await dialler.call(cut.address, Ping(), Pong, 5)
+        left = asyncio.create_task(dialler.call(cut.address, Add(1, 1), Sum, 60))
+        await dialler.call(cut.address, Ping(), Pong, 5)
+        cut.freeze()
+        for _ in range(200):
+            while dialler.send(cut.address, bytes(100_000)) and not is_paused(dialler, cut.address):
+                pass
+            await asyncio.sleep(0.001)
+            if is_paused(dialler, cut.address):
+                break
+        stayed = asyncio.create_task(dialler.call(cut.address, Add(2, 2), Sum, 60))
+        await asyncio.sleep(0.01)
+        cut.reset()
+        with pytest.raises(ReplyLost):
+            await left
+        with pytest.raises(NotSent):
+            await stayed
+
+    run(scenario)
+
+
+def is_paused(dialler: Rpc, address: str) -> bool:
+    connection = dialler._links[address]._connection
+    return connection is not None and connection.paused
 
 
 def test_too_many_requests_at_once_may_be_asked_again() -> None:

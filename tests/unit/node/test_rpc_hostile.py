@@ -118,16 +118,14 @@ def test_an_end_that_says_one_byte_at_a_time_has_no_more_time_than_others() -> N
         _, at = await victim(ground)
         wire = await ground.wire(at)
         before = ground.loop.time()
-        try:
-            for byte in frame(next(dial(who("slow"), NONCE, SECRET))) * 10:
-                wire.say_raw(bytes((byte,)))
-                await asyncio.sleep(0.02)
-                if wire.reader.at_eof():
-                    break
-        except ConnectionError:
-            pass
-        await wire.ends()
-        assert ground.loop.time() - before < 3
+        ended = asyncio.create_task(wire.ends())
+        for byte in frame(next(dial(who("slow"), NONCE, SECRET))) * 10:
+            if ended.done():
+                break
+            wire.say_raw(bytes((byte,)))
+            await asyncio.sleep(0.02)
+        await ended
+        assert ground.loop.time() - before < 8
 
     run(scenario)
 
@@ -350,7 +348,7 @@ def test_a_listener_that_accepts_and_says_nothing() -> None:
         before = ground.loop.time()
         with pytest.raises(NotSent, match="gives no answer"):
             await dialler.call(at, Ping(), Pong, 20)
-        assert 0.3 < ground.loop.time() - before < 5
+        assert 1.9 < ground.loop.time() - before < 15
         assert told.of(at) == [LinkEvent.UNREACHABLE]
 
     run(scenario)
@@ -515,7 +513,7 @@ def test_answers_that_come_late_for_a_peer_that_does_not_read_end_its_connection
         pass
 
     async def scenario(ground: Ground) -> None:
-        made, at = await victim(ground)
+        made, at = await victim(ground, timing=Timing(unacknowledged_seconds=300))
         go = asyncio.Event()
 
         async def wait(caller: Caller, asked: Wait, deadline: float) -> Filled:

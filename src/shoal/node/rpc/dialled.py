@@ -42,6 +42,7 @@ from shoal.protocol.handshake import NONCE_BYTES, Dialling, Introduction, Refusa
 WAITING_BYTES_MAX: Final = 8 * 1024 * 1024
 # Calls that wait for the connection.
 WAITING_CALLS_MAX: Final = 4096
+_ONCE_MORE_SECONDS: Final = 0.05
 # A connection that lasted so long, in the greatest backoffs, begins anew to count its failures.
 _STEADY_BACKOFFS: Final = 1.0
 
@@ -201,10 +202,14 @@ class Dialled(Connection):
         timing = self.shared.timing
         self.loop.call_later(timing.probe_seconds * timing.scale, self._check_life)
 
-    def _check_life(self) -> None:
-        if self.heard == self._probed:
+    def _check_life(self, again: bool = True) -> None:
+        if self.heard != self._probed:
+            self._probed = None
+        elif again:
+            # Had our own loop been held up, this would come before what has arrived meanwhile.
+            self.loop.call_later(_ONCE_MORE_SECONDS, self._check_life, False)
+        else:
             self.abort("it gives no sign of life")
-        self._probed = None
 
     # --- the end ---------------------------------------------------------------------------------
 

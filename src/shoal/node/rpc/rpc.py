@@ -24,13 +24,15 @@ from shoal.node.rpc.outcomes import NotSent
 from shoal.node.rpc.registry import Caller, Handle, Registry
 from shoal.node.rpc.served import Served
 from shoal.protocol.envelope import Ping, Pong
-from shoal.protocol.handshake import Introduction, Role
+from shoal.protocol.handshake import Introduction, Refusal, Role
 
 # Connections that have not yet proved who they are. The oldest makes room for one more.
 STRANGERS_MAX: Final = 256
 # A host is named in the log for the same reason at most so often.
 _SAID_SECONDS: Final = 10.0
 _SAID_MAX: Final = 256
+
+_HANDLERS_SECONDS: Final = 1.0
 
 _PEERS: Final[tuple[Role, ...]] = ("peer",)
 
@@ -103,7 +105,7 @@ class Rpc:
 
     def send(self, address: str, payload: bytes) -> bool:
         """A one-way message, dropped (False) while there is no connection, or too much waits to be sent. True
-        promises nothing either."""
+        promises nothing either. Raises ProgramLimitExceeded for what no frame can hold."""
         return not self._closing and self._link(address).send(payload)
 
     def dial(self, address: str) -> None:
@@ -159,18 +161,22 @@ class Rpc:
     # --- the end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """What was put is sent, if the other sides take it within a second; calls in flight are lost."""
+        """What was put is sent, if the other sides take it within a second; calls in flight are lost. Handlers
+        are cancelled, and are over when this returns, unless they resist."""
         self._closing = True
         for server in self._servers:
             server.close()
         links, self._links = self._links, {}
         served = list(self._served)
+        running = [future for connection in served for future in connection.running()]
         for connection in served:
             connection.close("the instance is stopping")
         await asyncio.gather(
             *(link.close("the instance is stopping") for link in links.values()),
             *(asyncio.shield(connection.closed) for connection in served),
         )
+        if running:
+            await asyncio.wait(running, timeout=_HANDLERS_SECONDS)
 
     # --- the served connections' questions -------------------------------------------------------
 
@@ -209,7 +215,9 @@ class Rpc:
         if len(self._said) >= _SAID_MAX:
             self._said.clear()
         self._said[key] = now
-        log.warning("refused a connection from %s: %s", who, error.message)
+        by_them = isinstance(error, Refusal) and error.by_them
+        said = "%s turns us away: %s" if by_them else "refused a connection from %s: %s"
+        log.warning(said, who, error.message)
 
 
 @functools.cache

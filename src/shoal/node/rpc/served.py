@@ -77,9 +77,7 @@ class Served(Connection):
         if where:
             self._address = f"{where[0]}:{where[1]}"
         timing = self.shared.timing
-        self._timer = self.loop.call_later(
-            timing.handshake_seconds * timing.scale, self.abort, "no handshake in time"
-        )
+        self._timer = self.loop.call_later(timing.handshake_seconds * timing.scale, self._too_late)
         self._host.arrived(self)
 
     def take_handshake(self, payload: bytes) -> None:
@@ -103,6 +101,10 @@ class Served(Connection):
             host.admitted(self)
         except ShoalError as error:
             self._refuse(error)
+
+    def _too_late(self) -> None:
+        if self.open:
+            self._refuse(ProtocolViolation("the handshake takes too long"))
 
     def _refuse(self, error: ShoalError) -> None:
         by_them = isinstance(error, Refusal) and error.by_them
@@ -219,6 +221,9 @@ class Served(Connection):
     def on_pause(self) -> None:
         # Who doesn't read the answers is not asked for more questions.
         self.stop_reading()
+
+    def running(self) -> list[asyncio.Future[msgspec.Struct]]:
+        return [future for future, _ in self._running.values()]
 
     # --- the end ---------------------------------------------------------------------------------
 
