@@ -137,6 +137,7 @@ class Node:
         self.point_reader = PointReader(files, settings, naming=self._naming, cache_bytes=config.cache_bytes)
         self.writer.start()
         self.aside = Aside(loop)
+        self.tasks: set[asyncio.Task[None]] = set()  # of sessions, for statements that take several steps
         self.limits = Limits(lambda: self.cluster_settings)
         self.facts: dict[SessionFact, Stored] = {
             SessionFact.VERSION: (

@@ -86,6 +86,11 @@ class PgServer:
             self._socket_path.unlink(missing_ok=True)
         for connection in list(self.connections):
             connection.say_goodbye()
+        # Also of clients that are gone already: nobody waits for the answer any more.
+        tasks = list(self.node.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for connection in list(self.connections):
             await connection.closed.wait()
 

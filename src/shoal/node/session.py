@@ -309,8 +309,10 @@ class Session:
         """For what takes several steps and is rare: schema changes, DML on global tables."""
         self.wait()
         self._executing.start_timer()
-        self._task = self.node.loop.create_task(work)
-        self._task.add_done_callback(self._task_done)
+        self._task = task = self.node.loop.create_task(work)
+        self.node.tasks.add(task)
+        task.add_done_callback(self._task_done)
+        task.add_done_callback(self.node.tasks.discard)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._task = None
