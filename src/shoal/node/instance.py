@@ -275,11 +275,9 @@ async def opened(
         stack.push_async_callback(rpc.close)
         place = Place(config, addresses, rpc, rpc_listener, db, introduced)
         salt = secrets.token_bytes(SALT_BYTES)
-        identity, members = await found_or_joined(place, _now(), salt)
+        arrival = await found_or_joined(place, _now(), salt)
         node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics or Metrics())
-        cluster = Cluster(
-            place, identity, members, loop, settings=lambda: node.cluster_settings, fail=node.fail
-        )
+        cluster = Cluster(place, arrival, loop, settings=lambda: node.cluster_settings, fail=node.fail)
         stack.pop_all()  # from now on they are the cluster's
         node.join(cluster)
         try:
