@@ -263,6 +263,7 @@ class Cluster:
             tick_seconds=config.raft_tick_ms / 1000 * scale,
             send=self._send,
             on_saved=self.log.on_saved,
+            on_given_up=self.log.on_given_up,
             settings=settings,
             fail=fail,
         )

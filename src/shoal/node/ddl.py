@@ -134,7 +134,6 @@ class SchemaChanges:
         self._owners = owners  # raft ids of the instances that hold a sharded table's rows
         self._address = address
         self._under_way: set[asyncio.Task[None]] = set()
-        self._unprepared: set[asyncio.Task[Any] | None] = set()  # nothing of theirs is in the log yet
         self._driven: dict[int, asyncio.Task[None]] = {}  # by version, on the leader
         self._ended: dict[int, DdlAbort | None] = {}  # the last of them; None: committed
         self._stopped = False
@@ -158,23 +157,7 @@ class SchemaChanges:
         Once prepared it comes to an end, whoever waits for it: a client that loses its patience stops nothing,
         and hears OutcomeUnknown. Before that, being cancelled is the end of it.
         """
-        task = self._loop.create_task(self._carry_out(bind, user_id))
-        self._unprepared.add(task)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task in self._unprepared:
-                task.cancel()
-                await asyncio.wait([task])
-                if task.cancelled():
-                    raise
-            raise OutcomeUnknown(
-                "canceling statement", detail="The schema change goes on, and will be committed or aborted."
-            ) from None
-        finally:
-            self._unprepared.discard(task)
 
-    async def _carry_out(self, bind: BindChange, user_id: int) -> bool:
         def prepare(db: CatalogDb) -> Decision | None:
             # Bound here once more: only the catalog that the entry follows tells which table a name means by
             # now, and which id a new table gets.
@@ -185,15 +168,23 @@ class SchemaChanges:
             return Decision(DdlPrepare(change, user_id))
 
         while True:
+            seen = self._log.applied
             try:
                 version = await self._log.propose_after(prepare)
             except ObjectInUse:
-                await self._log.next_change()  # of the same table: look again when it has ended
+                # By a change of the same table. It may have ended since that was found.
+                if self._log.applied == seen:
+                    await self._log.next_change()
                 continue
             if version is None:
                 return False
-            self._unprepared.discard(asyncio.current_task())
-            await self._until_ended(version)
+            try:
+                await self._until_ended(version)
+            except asyncio.CancelledError:
+                raise OutcomeUnknown(
+                    "canceling statement",
+                    detail="The schema change goes on, and will be committed or aborted.",
+                ) from None
             return True
 
     async def _until_ended(self, version: int) -> None:
