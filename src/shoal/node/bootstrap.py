@@ -1,7 +1,7 @@
 """The first entries of a cluster's log.
 
 Here: boot(), which begins a cluster in an empty directory: what its log and its catalog start with.
-Not here: joining a cluster that exists (joining in membership.py), who begins one (discovery.py).
+Not here: joining a cluster that exists (membership.py), who begins one (discovery.py).
 """
 
 from __future__ import annotations

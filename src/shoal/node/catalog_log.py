@@ -182,6 +182,12 @@ class CatalogLog:
             if proposal.index is None or proposal.index <= index:
                 self._end(counter, OutcomeUnknown(error))
 
+    def on_given_up(self, last: int, error: ShoalError) -> None:
+        """The leader has forgotten what came after `last`: it joined no log, and never will."""
+        self._tail = None
+        for counter in [counter for index, counter in self._placed.items() if index > last]:
+            self._end(counter, error)
+
     def _end(self, counter: int, error: Exception) -> None:
         proposal = self._proposals.pop(counter, None)
         if proposal is not None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from shoal.catalog.apply import Catalog, check
 from shoal.catalog.entries import DdlPrepare, SchemaChange
@@ -28,10 +27,8 @@ BindChange = Callable[[Catalog], SchemaChange | None]
 
 
 class SchemaChanges:
-    def __init__(self, log: CatalogLog, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, log: CatalogLog) -> None:
         self._log = log
-        self._loop = loop
-        self._unprepared: set[asyncio.Task[Any] | None] = set()  # nothing of theirs is in the log yet
 
     async def carry_out(self, bind: BindChange, user_id: int) -> bool:
         """Returns when it is committed, False if there was nothing to do; raises why it was refused or aborted.
@@ -39,23 +36,7 @@ class SchemaChanges:
         Once prepared it comes to an end, whoever waits for it: a client that loses its patience stops nothing,
         and hears OutcomeUnknown. Before that, being cancelled is the end of it.
         """
-        task = self._loop.create_task(self._carry_out(bind, user_id))
-        self._unprepared.add(task)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task in self._unprepared:
-                task.cancel()
-                await asyncio.wait([task])
-                if task.cancelled():
-                    raise
-            raise OutcomeUnknown(
-                "canceling statement", detail="The schema change goes on, and will be committed or aborted."
-            ) from None
-        finally:
-            self._unprepared.discard(task)
 
-    async def _carry_out(self, bind: BindChange, user_id: int) -> bool:
         def prepare(db: CatalogDb) -> Decision | None:
             # Bound here once more: only the catalog that the entry follows tells which table a name means by
             # now, and which id a new table gets.
@@ -66,15 +47,23 @@ class SchemaChanges:
             return Decision(DdlPrepare(change, user_id))
 
         while True:
+            seen = self._log.applied
             try:
                 version = await self._log.propose_after(prepare)
             except ObjectInUse:
-                await self._log.next_change()  # of the same table: look again when it has ended
+                # By a change of the same table. It may have ended since that was found.
+                if self._log.applied == seen:
+                    await self._log.next_change()
                 continue
             if version is None:
                 return False
-            self._unprepared.discard(asyncio.current_task())
-            await self._until_ended(version)
+            try:
+                await self._until_ended(version)
+            except asyncio.CancelledError:
+                raise OutcomeUnknown(
+                    "canceling statement",
+                    detail="The schema change goes on, and will be committed or aborted.",
+                ) from None
             return True
 
     async def _until_ended(self, version: int) -> None:

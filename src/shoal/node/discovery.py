@@ -1,14 +1,14 @@
 """Finding the cluster to join, or finding out that this instance is to begin it.
 
 Here: Discovery: asking the others, answering them, telling the log what it waits for.
-Not here: who begins a cluster (topology/search.py), joining (joining.py).
+Not here: who begins a cluster (topology/search.py), joining (membership.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from shoal.errors import ShoalError
@@ -24,13 +24,9 @@ _SAY_SECONDS: Final = 5.0
 
 
 class Discovery:
-    """`found` says which cluster this instance is in by now."""
-
-    def __init__(
-        self, rpc: Rpc, me: Seeker, peers: Iterable[str], found: Callable[[], Found | None], scale: float
-    ) -> None:
+    def __init__(self, rpc: Rpc, me: Seeker, peers: Iterable[str], scale: float) -> None:
+        self.found: Found | None = None  # the cluster that this instance is in by now, and who is
         self._rpc = rpc
-        self._found = found
         self._scale = scale
         self._search = Search(me, set(peers))
         rpc.handle(Discover, self._answer)
@@ -39,7 +35,7 @@ class Discovery:
         search, me = self._search, self._search.me
         if not search.decided:
             search.asked_by(Seeker(request.uuid, request.address, request.can_vote), request.known)
-        return Discovered(me.uuid, me.address, me.can_vote, tuple(sorted(search.known)), self._found())
+        return Discovered(me.uuid, me.address, me.can_vote, tuple(sorted(search.known)), self.found)
 
     async def run(self) -> Found | None:
         """The cluster that there is; None: this instance is to begin it."""

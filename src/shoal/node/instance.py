@@ -35,12 +35,13 @@ from shoal.catalog.schema import Schema, Sharded, Table, TableId, TierName
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
 from shoal.catalog.system import PICO_DB_CONFIG, PICO_USER
 from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
+from shoal.node.applied import Applied
 from shoal.node.aside import Aside
 from shoal.node.catalog_log import Change
 from shoal.node.cluster import Cluster, Place, found_or_joined, open_rpc
 from shoal.node.config import Address, Config, Running
 from shoal.node.ddl import SchemaChanges
-from shoal.node.execute import Guard
+from shoal.node.execute import Guard, Turn, write
 from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
@@ -164,7 +165,17 @@ class Node:
             fail=self.fail,
         )
         self.statements = Statements(lambda: self.log.catalog.schema, self._refuse_out_of_reach)
-        self.schema_changes = SchemaChanges(cluster.log, self.loop)
+        self.schema_changes = SchemaChanges(cluster.log)
+        self.applied = Applied(
+            cluster.log,
+            cluster.rpc,
+            self.loop,
+            self_uuid=cluster.identity.instance_uuid,
+            topology=lambda: cluster.topology,
+            address=cluster.address,
+            settled=lambda: write(self.writer, Turn()),
+            scale=self.config.timing_scale,
+        )
         self.facts[SessionFact.INSTANCE_UUID] = cluster.identity.instance_uuid
         cluster.raft.on_role(self._on_leader)
         cluster.on_topology.append(self._on_leader)
@@ -278,12 +289,11 @@ async def opened(
         stack.push_async_callback(rpc.close)
         place = Place(config, addresses, rpc, rpc_listener, db, introduced)
         salt = secrets.token_bytes(SALT_BYTES)
-        identity, members = await found_or_joined(place, _now(), salt)
+        arrival = await found_or_joined(place, _now(), salt)
         node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics or Metrics())
         cluster = Cluster(
             place,
-            identity,
-            members,
+            arrival,
             loop,
             settings=lambda: node.cluster_settings,
             apply=lambda version: node.own_tables.apply(version),

@@ -70,9 +70,9 @@ async def ask_to_join(
             except (RetryableError, OutcomeUnknown) as error:
                 # Asking again is the same join.
                 last = error
-                leader = leaders.get(int(error.extra.get("leader", 0)))
+                leader = error.extra.get("leader_address") or leaders.get(int(error.extra.get("leader", 0)))
                 if leader is not None and leader != known[0]:
-                    known = [leader, *(other for other in known if other != leader)]
+                    known = [str(leader), *(other for other in known if other != leader)]
                     break
             if time.monotonic() > deadline:
                 raise InvalidConfiguration(f"joining the cluster: no answer in time: {last}")
@@ -233,7 +233,12 @@ class Membership:
     def _check_leads(self) -> None:
         leader = self._leader()
         if leader != self._self_id:
-            raise NotLeader(leader)
+            error = NotLeader(leader)
+            address = self._address(leader) if leader else None
+            if address is not None:
+                # Who joins may never have heard of it.
+                error.extra = {**error.extra, "leader_address": address}
+            raise error
 
 
 def _seen(db: CatalogDb) -> Seen:

@@ -28,7 +28,7 @@ from shoal.catalog.entries import DdlAbort, DdlCommit
 from shoal.catalog.schema import Schema, Sharded, Table, TableId, TierName
 from shoal.errors import AdminShutdown, DiskFull, Fault, IoError, RetryableError, ShoalError
 from shoal.node.catalog_log import CatalogLog, Change
-from shoal.node.execute import write
+from shoal.node.execute import Turn, write
 from shoal.node.rpc import Caller, Rpc
 from shoal.protocol.cluster import ApplySchemaChange, Done
 from shoal.storage import table_versions, tables
@@ -277,7 +277,7 @@ class OwnTables:
         try:
             # Behind all writes that were submitted while a statement could still name it.
             if not table.is_sharded:
-                await write(self._writer, _Work(lambda connection: None))
+                await write(self._writer, Turn())
                 await self._log.tidy()
                 return
             name = await write(self._writer, _Work(put_away))

@@ -250,15 +250,6 @@ class CatalogDb:
         with self._transaction():
             self._log.compact(index)
 
-    def append(self, entry: entries.Entry, time: int) -> tuple[Index, Applied]:
-        """A log of one: nobody else has to agree."""
-        state = self._log.hard_state
-        index, term = Index(self.last_index + 1), Term(max(state.term, 1))
-        data = entries.encode_record(Record(time, (0, 0), entry))
-        made = Entry(index, term, EntryKind.NORMAL, data)
-        (done,) = self.save(Save(HardState(term, state.vote, index), (made,), (made,)))
-        return index, done.applied
-
     # --- snapshots -------------------------------------------------------------------------------
 
     def make_snapshot(self, chunk_bytes: int | None = None) -> SnapshotMark:
