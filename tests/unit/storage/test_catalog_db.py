@@ -260,6 +260,7 @@ def test_listeners_are_told_what_changed(pair: tuple[CatalogDb, CatalogDb]) -> N
         ("deleted", None),
         ("changed", ("changed", "1.0")),
         ("new", ("new", None)),
+        ("next_schema_version", ("next_schema_version", str(source.catalog.schema.version + 1))),
         ("next_table_id", ("next_table_id", "1026")),
         ("global_schema_version", ("global_schema_version", str(source.catalog.schema.version))),
     }
