@@ -4,11 +4,6 @@ and nothing else waits for them."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-
-import apsw
-import psycopg
-import pytest
 
 from tests.cluster import Cluster, Instance, eventually
 from tests.system.catalog_files import check_catalog_against_tables
