@@ -24,6 +24,7 @@ from shoal.catalog.system import (
     table_row,
     tier_row,
 )
+from shoal.governor.admission import replicaset_spoken_of
 from shoal.node.config import Config
 from shoal.node.users import ADMIN_ID
 from shoal.pgwire.auth import make_secret
@@ -85,7 +86,8 @@ def _first_entry(
         changes += [put(PICO_INDEX, row) for row in index_rows(table)]
     changes += [put(PICO_TIER, tier_row(tier)) for tier in config.founding_tiers]
     (tier,) = (tier for tier in config.founding_tiers if tier.name == config.tier)
-    replicaset_name = config.replicaset or f"{config.tier}_1"
+    spoken_of = replicaset_spoken_of(config.instance_name, config.tier)
+    replicaset_name = config.replicaset or spoken_of or f"{config.tier}_1"
     name = config.instance_name or f"{replicaset_name}_1"
     replicaset = Replicaset(
         name=replicaset_name,

@@ -509,7 +509,8 @@ class Cluster:
         self._succeed(gone, self.raft.term, rounds=1)
 
     async def _ask_where_we_stand(self) -> None:
-        """Who was expelled while it was away hears of no leader ever again: so it asks the others."""
+        """Who was expelled while it was away hears of no leader ever again, and neither does who has another address than
+        the others know: so it asks them."""
         quiet = 0
         while True:
             await asyncio.sleep(_STANDING_SECONDS * self._scale)
@@ -527,6 +528,9 @@ class Cluster:
                 if reply.expelled:
                     self._fail(Fault(str(InstanceExpelled(self.identity.instance_uuid))))
                     return
+                if reply.leader:
+                    self._membership.told_leader = reply.leader
+                    break
 
 
 def _key_of(table: Table, row: Row) -> tuple[object, ...]:
