@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import heapq
+import sys
+import traceback
 import weakref
-from asyncio import events
+from asyncio import events, tasks
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
@@ -100,7 +102,15 @@ class Scheduler:
 
     def run(self, seconds: float, done: Callable[[], bool] | None = None) -> bool:
         """Until so much time has passed, or `done()`; which of them, is the answer."""
-        end = self.now + seconds
+        hooks = sys.get_asyncgen_hooks()
+        # A killed process finishes nothing.
+        sys.set_asyncgen_hooks(finalizer=lambda generator: None)
+        try:
+            return self._run_until(self.now + seconds, done)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+
+    def _run_until(self, end: float, done: Callable[[], bool] | None) -> bool:
         ready, later = self._ready, self._later
         while not self.problems:
             if done is not None and done():
@@ -297,18 +307,18 @@ class InstanceLoop(asyncio.AbstractEventLoop):
                     continue
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine: Any = task.get_coro()
+                tasks._enter_task(self, task)
                 for _ in range(50):
                     try:
                         coroutine.close()
                     except Exception:  # its finally waits for something, or meets what is gone
                         continue
                     break
+                tasks._leave_task(self, task)
         finally:
             events._set_running_loop(running)
         self._tasks.clear()
 
 
 def _trail(error: BaseException) -> str:
-    import traceback
-
     return "\n" + "".join(traceback.format_exception(error))

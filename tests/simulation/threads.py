@@ -106,7 +106,8 @@ class WriterTurns(Writer):
 
     def abandon(self) -> None:
         """What waits was never begun."""
-        super().stop()
+        if not self._stopping:
+            super().stop()
 
     def stop(self) -> None:
         while not self._queue.empty():
@@ -120,7 +121,8 @@ class ReaderTurns(ReaderPool):
         self._loop = loop
 
     def abandon(self) -> None:
-        super().stop()
+        if not self._stopping:
+            super().stop()
 
     def _submit(self, job: _Fetch) -> None:
         self._loop.on_thread(self._loop.machine.thread_delay(), lambda: self._do(job))
