@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -37,6 +38,7 @@ from shoal.governor.state import (
     Write,
 )
 from shoal.node.catalog_log import CatalogLog, Change, Decision
+from shoal.node.hearing import Hearing
 from shoal.node.raft_loop import RaftLoop
 from shoal.node.rpc import Rpc, TimedOut
 from shoal.node.users import ADMIN_ID
@@ -69,6 +71,8 @@ class Governing:
         topology: Callable[[], Topology],
         address: Callable[[int], str | None],
         apply: Callable[[int], Awaitable[None]],
+        hearing: Hearing,
+        offline_seconds: Callable[[], float],
         scale: float,
     ) -> None:
         self._raft = raft
@@ -78,6 +82,8 @@ class Governing:
         self._topology = topology
         self._address = address
         self._apply = apply  # a schema change, to our own tables
+        self._hearing = hearing
+        self._offline_seconds = offline_seconds
         self._scale = scale
         self._busy: dict[Lane, tuple[Step, asyncio.Task[None]]] = {}
         self._failures: dict[Lane, int] = {}  # one after another
@@ -146,6 +152,9 @@ class Governing:
             learners=core.membership.learners,
             caught_up=self._raft.caught_up(),
             verdicts=self._verdicts,
+            heard=self._hearing.of_all(),
+            offline_seconds=self._offline_seconds(),
+            now=time.time_ns() // 1000,
         )
         for step in plan(cluster, frozenset(self._busy)):
             self._busy[step.lane] = step, self._loop.create_task(self._carry_out(step))
