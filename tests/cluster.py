@@ -94,7 +94,7 @@ class Instance:
         self.peers = peers
         self.version: str | None = None  # another one that it takes itself for
         self._trust = trust
-        self._ports = ports
+        self.ports = ports
         self._timing_scale = timing_scale
         self._process: subprocess.Popen[bytes] | None = None
         self._ready: int | None = None  # a pipe on which it says so
@@ -111,7 +111,7 @@ class Instance:
         """Starts its process, and waits for nothing."""
         assert self._process is None, "it runs already"
         reading, writing = os.pipe()
-        ports = self._ports
+        ports = self.ports
         pg, rpc, http = (ports.pg, ports.rpc, ports.http) if ports is not None else (0, 0, 0)
         command = [
             *(sys.executable, "-P", *self._program(), "run", "--ready-fd", str(writing)),
@@ -281,7 +281,7 @@ class Instance:
     def health(self) -> dict[str, Any]:
         """What it says of itself, ready or not; {} if it says nothing."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        port = self._ports.http if self._ports is not None else int(self.running.http.rpartition(":")[2])
+        port = self.ports.http if self.ports is not None else int(self.running.http.rpartition(":")[2])
         try:
             with opener.open(f"http://{HOST}:{port}/health", timeout=2) as response:
                 body: dict[str, Any] = json.loads(response.read())
@@ -358,6 +358,13 @@ class Cluster:
         )
         self.instances.append(instance)
         return instance
+
+    def move(self, instance: Instance) -> None:
+        """When it starts again it has other ports. The others are not told."""
+        assert self.links is None
+        ports = instance.ports = Ports()
+        self._ports.append(ports)
+        self.addresses[self.instances.index(instance)] = f"{HOST}:{ports.rpc}"
 
     # --- life
 

@@ -1,4 +1,5 @@
-"""Many clients at once: each a thread with a connection of its own. All begun together, or one that a test lets wait."""
+"""Clients: one question by one of them, many at once, each a thread with a connection of its own, and one that waits while a
+test goes on."""
 
 from __future__ import annotations
 
@@ -35,6 +36,12 @@ def at_once(instance: Instance, clients: Sequence[Callable[[Connection], None]],
     real = [failure for failure in failures if not isinstance(failure, threading.BrokenBarrierError)]
     if failures:
         raise (real or failures)[0]
+
+
+def rows(instance: Instance, sql: str) -> list[tuple[Any, ...]]:
+    """Asked on a connection of its own."""
+    with instance.connect() as connection:
+        return connection.execute(sql.encode()).fetchall()
 
 
 def sqlstate(connection: Connection, sql: str, *parameters: object) -> str:

@@ -6,7 +6,6 @@ Not here: joining a cluster that exists (membership.py), who begins one (discove
 
 from __future__ import annotations
 
-import uuid
 from typing import Final
 
 from shoal import __version__
@@ -24,9 +23,11 @@ from shoal.catalog.system import (
     table_row,
     tier_row,
 )
+from shoal.governor.admission import replicaset_spoken_of
 from shoal.node.config import Config
+from shoal.node.outside import Outside
 from shoal.node.users import ADMIN_ID
-from shoal.pgwire.auth import make_secret
+from shoal.pgwire.auth import SALT_BYTES, make_secret
 from shoal.protocol.cluster import Addresses
 from shoal.raft.messages import (
     ChangeKind,
@@ -60,13 +61,14 @@ _USERS: Final = (
 
 
 def boot(
-    db: CatalogDb, config: Config, instance_uuid: str, addresses: Addresses, now: int, salt: bytes
+    db: CatalogDb, config: Config, instance_uuid: str, addresses: Addresses, outside: Outside
 ) -> MemberIdentity:
     """Begins a cluster: its only voter is this instance, and what it starts with is committed."""
     term = Term(1)
     change = MembershipChange(ChangeKind.ADD_VOTER, FIRST_ID)
-    identity = MemberIdentity(FIRST_ID, instance_uuid, str(uuid.uuid4()), config.cluster_name)
-    first = _first_entry(config, identity, addresses, now, salt)
+    identity = MemberIdentity(FIRST_ID, instance_uuid, outside.new_uuid(), config.cluster_name)
+    now = outside.now()
+    first = _first_entry(config, identity, addresses, now, outside)
     entries = (
         Entry(Index(1), term, EntryKind.MEMBERSHIP, encode_change(change)),
         Entry(Index(2), term, EntryKind.NORMAL, encode_record(Record(now, (0, 0), first))),
@@ -77,7 +79,7 @@ def boot(
 
 
 def _first_entry(
-    config: Config, identity: MemberIdentity, addresses: Addresses, now: int, salt: bytes
+    config: Config, identity: MemberIdentity, addresses: Addresses, now: int, outside: Outside
 ) -> Dml:
     changes: list[RowChange] = []
     for table in SYSTEM_TABLES:
@@ -85,11 +87,12 @@ def _first_entry(
         changes += [put(PICO_INDEX, row) for row in index_rows(table)]
     changes += [put(PICO_TIER, tier_row(tier)) for tier in config.founding_tiers]
     (tier,) = (tier for tier in config.founding_tiers if tier.name == config.tier)
-    replicaset_name = config.replicaset or f"{config.tier}_1"
+    spoken_of = replicaset_spoken_of(config.instance_name, config.tier)
+    replicaset_name = config.replicaset or spoken_of or f"{config.tier}_1"
     name = config.instance_name or f"{replicaset_name}_1"
     replicaset = Replicaset(
         name=replicaset_name,
-        uuid=str(uuid.uuid4()),
+        uuid=outside.new_uuid(),
         current_master=name,
         target_master=name,
         tier=config.tier,
@@ -128,6 +131,7 @@ def _first_entry(
         auth = None
         if user_id == ADMIN_ID:
             password = config.admin_password
+            salt = outside.chance.randbytes(SALT_BYTES)
             secret = make_secret("scram-sha256", user, password, salt) if password else ""
             auth = json_text(["scram-sha256", secret])
         changes.append(put(PICO_USER, (user_id, user, 0, auth, ADMIN_ID, kind)))

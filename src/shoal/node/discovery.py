@@ -11,8 +11,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from shoal.errors import ShoalError
-from shoal.node.rpc import Caller, Rpc
+from shoal.errors import InvalidConfiguration, ShoalError
+from shoal.node.rpc import Caller, Rejected, Rpc
 from shoal.protocol.cluster import Discover, Discovered, Found
 from shoal.topology.search import Search, Seeker
 
@@ -38,7 +38,8 @@ class Discovery:
         return Discovered(me.uuid, me.address, me.can_vote, tuple(sorted(search.known)), self.found)
 
     async def run(self) -> Found | None:
-        """The cluster that there is; None: this instance is to begin it."""
+        """The cluster that there is; None: this instance is to begin it. Raises InvalidConfiguration when all the others
+        turn it away."""
         said = 0.0
         loop = asyncio.get_running_loop()
         while True:
@@ -47,8 +48,12 @@ class Discovery:
             others = sorted(search.known - {search.me.address})
             answers = await asyncio.gather(*(self._ask(address) for address in others))
             for found in answers:
-                if found is not None:
+                if isinstance(found, Found):
                     return found
+            refusals = [answer for answer in answers if isinstance(answer, Rejected)]
+            if refusals and len(refusals) == len(others):
+                # Were it one of them, that one could be the one that is wrong.
+                raise InvalidConfiguration("\n".join(dict.fromkeys(refusal.message for refusal in refusals)))
             if search.decide():
                 return None
             if loop.time() >= said + _SAY_SECONDS * self._scale:
@@ -57,15 +62,15 @@ class Discovery:
                 said = loop.time()
             await asyncio.sleep(_ROUND_SECONDS)
 
-    async def _ask(self, address: str) -> Found | None:
+    async def _ask(self, address: str) -> Found | Rejected | None:
         search, me = self._search, self._search.me
         request = Discover(me.uuid, me.address, me.can_vote, tuple(sorted(search.known)))
         try:
             reply = await self._rpc.call(address, request, Discovered, _ASK_SECONDS * self._scale)
-        except ShoalError:
+        except ShoalError as error:
             # What it knew may have changed by the time that it is there again.
             search.answered.pop(address, None)
-            return None
+            return error if isinstance(error, Rejected) else None
         if reply.uuid == me.uuid and address != me.address:
             search.answered[address] = me  # an alias of our own
             return None
