@@ -295,6 +295,7 @@ class Cluster:
             next_change=self.log.next_change,
             catch_up=self._catch_up,
             ask=self._ask_to_be_online,
+            chance=outside.chance.random,
             scale=scale,
         )
 
@@ -320,6 +321,7 @@ class Cluster:
             apply=apply,
             hearing=self._hearing,
             offline_seconds=offline_seconds,
+            now=outside.now,
             scale=scale,
         )
         self.rpc.handle(Propose, lambda caller, request, deadline: self.log.on_propose(request))

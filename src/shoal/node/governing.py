@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -72,6 +71,7 @@ class Governing:
         apply: Callable[[int], Awaitable[None]],
         hearing: Hearing,
         offline_seconds: Callable[[], float],
+        now: Callable[[], int],
         scale: float,
     ) -> None:
         self._raft = raft
@@ -83,6 +83,7 @@ class Governing:
         self._apply = apply  # a schema change, to our own tables
         self._hearing = hearing
         self._offline_seconds = offline_seconds
+        self._now = now
         self._scale = scale
         self._busy: dict[Lane, tuple[Step, asyncio.Task[None]]] = {}
         self._failures: dict[Lane, int] = {}  # one after another
@@ -153,7 +154,7 @@ class Governing:
             verdicts=self._verdicts,
             heard=self._hearing.of_all(),
             offline_seconds=self._offline_seconds(),
-            now=time.time_ns() // 1000,
+            now=self._now(),
         )
         for step in plan(cluster, frozenset(self._busy)):
             task = self._loop.create_task(self._carry_out(step, self._log.applied))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -59,6 +58,7 @@ class Presence:
         next_change: Callable[[], Awaitable[None]],
         catch_up: Callable[[float], Awaitable[None]],
         ask: Callable[[str], Awaitable[None]],
+        chance: Callable[[], float],
         scale: float,
     ) -> None:
         """`instance()` is our own row, `next_change()` returns when another entry is applied, `ask(reason)` is a request
@@ -69,7 +69,7 @@ class Presence:
         self._catch_up = catch_up
         self._ask = ask
         self._scale = scale
-        self._patience = Patience(random.random)
+        self._patience = Patience(chance)
         self._staying: asyncio.Task[None] | None = None
 
     async def begin(self, seconds: float) -> None:
