@@ -21,6 +21,7 @@ from shoal.errors import (
     InsufficientPrivilege,
     InvalidParameterValue,
     InvalidTextRepresentation,
+    NotAcknowledged,
     OutcomeUnknown,
     QueryCanceled,
     UndefinedObject,
@@ -100,6 +101,8 @@ class Commands:
                 return self._alter_system(statement)
             case ast.ExpelInstance():
                 return self._expel(statement)
+            case ast.AbortSchemaChange():
+                return self._abort_schema_change(statement)
             case ast.AlterUserPassword():
                 return self._alter_user(statement)
             case _ if isinstance(statement, ast.DDL):
@@ -209,19 +212,49 @@ class Commands:
             return changes[0] if changes else None
 
         timeout = statement.wait.timeout
-        limit = asyncio.timeout(float(timeout) if timeout is not None else None)
+        seconds = float(timeout) if timeout is not None else node.cluster_settings.sql_ddl_timeout
+        deadline = node.loop.time() + seconds
+        limit = asyncio.timeout_at(deadline)
         try:
-            # GLOBALLY and LOCALLY are one and the same while a cluster is one instance.
             async with limit:
                 with self._executing.stoppable():
-                    if await node.schema_changes.carry_out(change, user_id):
-                        session.wrote()
+                    index = await node.schema_changes.carry_out(change, user_id)
         except TimeoutError:
             raise QueryCanceled("timeout", detail="The schema change has not begun.") from None
         except OutcomeUnknown as error:
             error.message = "timeout" if limit.expired() else self._executing.stopped().message
             raise
+        if index is not None:
+            session.wrote()
+        if statement.wait.globally:
+            # Also if there was nothing to do: that may be news to others.
+            await self._until_everywhere(node.log.applied if index is None else index, deadline)
         return Answer(_tag(statement))
+
+    async def _until_everywhere(self, index: int, deadline: float) -> None:
+        """What is committed is told apart from what all have heard of: nothing of it is to be repeated."""
+        node = self._session.node
+        waiting = node.loop.create_task(node.applied.everywhere(index, deadline))
+        try:
+            with self._executing.stoppable():
+                missing = await waiting
+        except asyncio.CancelledError:
+            waiting.cancel()
+            raise NotAcknowledged(
+                f"{self._executing.stopped().message}: the schema change is committed, and not all instances were waited for"
+            ) from None
+        if missing:
+            raise NotAcknowledged(
+                f"the schema change is committed, and not acknowledged by all instances: {', '.join(missing)}",
+                detail="They were Online when it was committed, and have not answered.",
+                hint="Nothing is to be repeated. An instance has the change before it is Online again.",
+            )
+
+    async def _abort_schema_change(self, statement: ast.AbortSchemaChange) -> Answer:
+        self._admin_only("ALTER SYSTEM")
+        await self._session.node.schema_changes.abort(statement.version)
+        self._session.wrote()
+        return Answer("ALTER SYSTEM")
 
     async def _alter_system(self, statement: ast.AlterSystem) -> Answer:
         self._admin_only("ALTER SYSTEM")

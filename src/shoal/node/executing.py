@@ -538,5 +538,6 @@ _WRITING_COMMANDS: Final[Mapping[type, str]] = {
     ast.RenameIndex: "RENAME INDEX",
     ast.AlterSystem: "ALTER SYSTEM",
     ast.ExpelInstance: "ALTER SYSTEM",
+    ast.AbortSchemaChange: "ALTER SYSTEM",
     ast.AlterUserPassword: "ALTER ROLE",
 }

@@ -716,6 +716,14 @@ class ExpelInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class AbortSchemaChange:
+    """ALTER SYSTEM ABORT SCHEMA CHANGE version: it isn't waited for any longer."""
+
+    version: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class AlterUserPassword:
     user: Name
     password: str
@@ -758,6 +766,7 @@ Statement = (
     | Discard
     | AlterSystem
     | ExpelInstance
+    | AbortSchemaChange
     | AlterUserPassword
     | Explain
 )

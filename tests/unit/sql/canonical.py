@@ -462,6 +462,7 @@ _TEXTS: dict[type, Callable[..., str]] = {
     ast.Discard: _discard,
     ast.AlterSystem: _alter_system,
     ast.ExpelInstance: _expel,
+    ast.AbortSchemaChange: lambda node: f"alter system abort schema change {node.version}",
     ast.AlterUserPassword: lambda node: words(
         f"alter user {name(node.user)} with password {string(node.password)}",
         node.method and f"using {node.method}",

@@ -59,7 +59,14 @@ class Parser(Dml, Ddl, Session):
 
     def alter(
         self,
-    ) -> ast.AlterTable | ast.RenameIndex | ast.AlterSystem | ast.ExpelInstance | ast.AlterUserPassword:
+    ) -> (
+        ast.AlterTable
+        | ast.RenameIndex
+        | ast.AlterSystem
+        | ast.ExpelInstance
+        | ast.AbortSchemaChange
+        | ast.AlterUserPassword
+    ):
         at = self.expect("alter").at
         match self.token.key:
             case "table":
