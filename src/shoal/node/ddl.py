@@ -16,9 +16,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from shoal.catalog.apply import Catalog, Ended, check
+from shoal.catalog.apply import Catalog, Ended, Pending, after, check
 from shoal.catalog.cas import Range
 from shoal.catalog.entries import DdlAbort, DdlPrepare, SchemaChange
+from shoal.catalog.schema import Sharded
 from shoal.catalog.system import PICO_PENDING_SCHEMA_CHANGE
 from shoal.errors import (
     ObjectInUse,
@@ -31,6 +32,7 @@ from shoal.errors import (
 from shoal.node.catalog_log import CatalogLog, Decision
 from shoal.protocol.envelope import Failure, error_of
 from shoal.storage.catalog_db import CatalogDb
+from shoal.topology.cluster import Topology
 
 ABORTED: Final = "ddl operation was aborted"
 
@@ -39,8 +41,9 @@ BindChange = Callable[[Catalog], SchemaChange | None]
 
 
 class SchemaChanges:
-    def __init__(self, log: CatalogLog) -> None:
+    def __init__(self, log: CatalogLog, topology: Callable[[], Topology]) -> None:
         self._log = log
+        self._topology = topology
 
     async def carry_out(self, bind: BindChange, user_id: int) -> int | None:
         """Returns when it is committed, the index of the entry that says so; None if there was nothing to do. Raises why it
@@ -78,7 +81,7 @@ class SchemaChanges:
             if version in self._log.catalog.pending:
                 raise OutcomeUnknown(
                     "canceling statement",
-                    detail=f"Schema change {version} is still pending, and will be committed or aborted.",
+                    detail=f"{self.told(self._log.catalog.pending[version])} It will be committed or aborted.",
                     hint=f"_pico_ended_schema_change will show how it ended. ALTER SYSTEM ABORT SCHEMA CHANGE {version}"
                     " gives it up.",
                 ) from None
@@ -92,6 +95,19 @@ class SchemaChanges:
             aborted = ended.aborted
             raise error_of(Failure(0, aborted.sqlstate, aborted.cause, aborted.detail))
         return ended.index
+
+    def told(self, pending: Pending) -> str:
+        """What it waits for, for people."""
+        catalog = self._log.catalog
+        becomes = after(catalog.schema, pending.change, pending.version)
+        missing = []
+        if becomes is not None and isinstance(becomes.distribution, Sharded):
+            masters = self._topology().masters(becomes.distribution.tier)
+            missing = [master.name for master in masters if not master.is_online]
+        if not missing:
+            return f"Schema change {pending.version} is still pending."
+        are = "which is" if len(missing) == 1 else "which are"
+        return f"Schema change {pending.version} waits for {', '.join(missing)}, {are} not Online."
 
     async def abort(self, version: int) -> None:
         """Returns when it is aborted. What it has done to tables is taken back by whoever has done it."""
