@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from shoal.catalog.apply import Catalog, Pending, after, check
 from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, SchemaChange
+from shoal.catalog.rights import refuse_schema_change
 from shoal.catalog.schema import Schema, Table
 from shoal.errors import (
     CannotConnectNow,
@@ -181,8 +182,10 @@ class SchemaChanges:
             change = bind(db.catalog)
             if change is None:
                 return None
+            rights = db.catalog.rights
+            refuse_schema_change(rights, db.catalog.schema, change, user_id)
             check(db.catalog, change)
-            return Decision(DdlPrepare(change, user_id))
+            return Decision(DdlPrepare(change, user_id), rights.basis(user_id))
 
         while True:
             try:

@@ -13,13 +13,13 @@ from typing import Final
 
 from shoal.catalog.entries import Dml
 from shoal.catalog.members import TABLE_IDS
+from shoal.catalog.rights import ADMIN_ID
 from shoal.catalog.system import PICO_TIER
 from shoal.errors import RetryableError, ShoalError
 from shoal.governor.plan import plan
 from shoal.governor.state import AddLearner, AddVoter, Cluster, HandOver, Lane, Remove, Step, Write
 from shoal.node.catalog_log import CatalogLog, Change, Decision
 from shoal.node.raft_loop import RaftLoop
-from shoal.node.users import ADMIN_ID
 from shoal.raft.membership import RefusedChange
 from shoal.raft.messages import ChangeKind, MembershipChange, RaftId
 from shoal.topology.cluster import Topology
