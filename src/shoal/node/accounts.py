@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any, Final
 
 import msgspec
@@ -57,6 +57,7 @@ class Accounts:
         topology: Callable[[], Topology],
         address: Callable[[int], str | None],
         settings: Callable[[], ClusterSettings],
+        chance: Random,
         mock_key: bytes,
         scale: float = 1.0,
     ) -> None:
@@ -67,6 +68,7 @@ class Accounts:
         self._topology = topology
         self._address = address
         self._settings = settings
+        self._chance = chance
         self._mock_key = mock_key
         self._scale = scale
         self._attempts = Attempts()
@@ -98,7 +100,7 @@ class Accounts:
             last = yield from authenticate(
                 name,
                 None if user is None else user.secret,
-                chance=secrets.token_bytes(NONCE_BYTES),
+                chance=self._chance.randbytes(NONCE_BYTES),
                 mock_key=self._mock_key,
                 scram_only=scram_only,
                 may=lambda: self._may(user),

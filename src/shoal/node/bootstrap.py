@@ -6,7 +6,6 @@ Not here: joining a cluster that exists (membership.py), who begins one (discove
 
 from __future__ import annotations
 
-import uuid
 from typing import Final
 
 from shoal import __version__
@@ -26,7 +25,8 @@ from shoal.catalog.system import (
 )
 from shoal.governor.admission import replicaset_spoken_of
 from shoal.node.config import Config
-from shoal.pgwire.auth import make_secret
+from shoal.node.outside import Outside
+from shoal.pgwire.auth import SALT_BYTES, make_secret
 from shoal.protocol.cluster import Addresses
 from shoal.raft.messages import (
     ChangeKind,
@@ -49,13 +49,14 @@ FIRST_ID: Final = RaftId(1)
 
 
 def boot(
-    db: CatalogDb, config: Config, instance_uuid: str, addresses: Addresses, now: int, salt: bytes
+    db: CatalogDb, config: Config, instance_uuid: str, addresses: Addresses, outside: Outside
 ) -> MemberIdentity:
     """Begins a cluster: its only voter is this instance, and what it starts with is committed."""
     term = Term(1)
     change = MembershipChange(ChangeKind.ADD_VOTER, FIRST_ID)
-    identity = MemberIdentity(FIRST_ID, instance_uuid, str(uuid.uuid4()), config.cluster_name)
-    first = _first_entry(config, identity, addresses, now, salt)
+    identity = MemberIdentity(FIRST_ID, instance_uuid, outside.new_uuid(), config.cluster_name)
+    now = outside.now()
+    first = _first_entry(config, identity, addresses, now, outside)
     entries = (
         Entry(Index(1), term, EntryKind.MEMBERSHIP, encode_change(change)),
         Entry(Index(2), term, EntryKind.NORMAL, encode_record(Record(now, (0, 0), first))),
@@ -66,7 +67,7 @@ def boot(
 
 
 def _first_entry(
-    config: Config, identity: MemberIdentity, addresses: Addresses, now: int, salt: bytes
+    config: Config, identity: MemberIdentity, addresses: Addresses, now: int, outside: Outside
 ) -> Dml:
     changes: list[RowChange] = []
     for table in SYSTEM_TABLES:
@@ -79,7 +80,7 @@ def _first_entry(
     name = config.instance_name or f"{replicaset_name}_1"
     replicaset = Replicaset(
         name=replicaset_name,
-        uuid=str(uuid.uuid4()),
+        uuid=outside.new_uuid(),
         current_master=name,
         target_master=name,
         tier=config.tier,
@@ -114,7 +115,7 @@ def _first_entry(
             target=replicaset.name,
         )
         changes.append(bucket_change(everything))
-    password = config.admin_password
+    password, salt = config.admin_password, outside.chance.randbytes(SALT_BYTES)
     secret = make_secret("scram-sha256", ADMIN, password, salt) if password else None
     changes += founding_rows(None if secret is None else ("scram-sha256", secret))
     properties = {

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import socket
-import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -27,11 +25,11 @@ from shoal.errors import CannotConnectNow, Fault, FeatureNotSupported, InvalidCo
 from shoal.governor.admission import InstanceExpelled
 from shoal.node.bootstrap import boot
 from shoal.node.catalog_log import CatalogLog, Change
-from shoal.node.catalog_thread import CatalogThread
 from shoal.node.config import Config
 from shoal.node.discovery import Discovery
 from shoal.node.governing import Governing
 from shoal.node.membership import Membership, ask_to_join
+from shoal.node.outside import Outside
 from shoal.node.raft_loop import RaftLoop
 from shoal.node.rpc import Caller, LinkEvent, Rpc
 from shoal.node.rpc.connection import Timing
@@ -76,14 +74,18 @@ class Place:
     listener: socket.socket  # of the RPC
     db: CatalogDb
     introduced: list[Introduction]  # who we say we are; the last counts
+    outside: Outside
 
 
-def open_rpc(config: Config, loop: asyncio.AbstractEventLoop, introduced: list[Introduction]) -> Rpc:
+def open_rpc(
+    config: Config, loop: asyncio.AbstractEventLoop, introduced: list[Introduction], outside: Outside
+) -> Rpc:
     return Rpc(
         loop,
         introduction=lambda: introduced[-1],
         secret=make_cluster_secret(config.secret_file),
         timing=Timing(scale=config.timing_scale),
+        chance=outside.chance,
     )
 
 
@@ -99,13 +101,13 @@ class Arrival:
     discovery: Discovery  # answers those who look for the cluster
 
 
-async def found_or_joined(place: Place, now: int, salt: bytes) -> Arrival:
+async def found_or_joined(place: Place) -> Arrival:
     """After a restart it is told by the directory, else found out."""
     config, db = place.config, place.db
     identity = db.identity()
     if identity is None:
         # Kept before anybody hears of it: an instance that crashes while it joins asks again under the same uuid.
-        identity = MemberIdentity(RaftId(0), str(uuid.uuid4()), "", config.cluster_name)
+        identity = MemberIdentity(RaftId(0), place.outside.new_uuid(), "", config.cluster_name)
         db.save_identity(identity)
     check_identity(db, identity, config)
     _introduce(place, identity)
@@ -129,7 +131,7 @@ async def found_or_joined(place: Place, now: int, salt: bytes) -> Arrival:
             raise InvalidConfiguration(
                 f"tier: a cluster can't begin with tier {config.tier!r}, which doesn't vote"
             )
-        identity = boot(db, config, identity.instance_uuid, place.addresses, now, salt)
+        identity = boot(db, config, identity.instance_uuid, place.addresses, place.outside)
         _log.info("this instance begins cluster %r, %s", config.cluster_name, identity.cluster_uuid)
     else:
         identity, members = await _join(place, identity, there)
@@ -257,9 +259,10 @@ class Cluster:
         limits = Limits(
             election_ticks=config.raft_election_ticks, heartbeat_ticks=config.raft_heartbeat_ticks
         )
-        core = Node(identity.raft_id, place.db.load(), limits, random.Random())
-        self.thread = CatalogThread(place.db, loop)
-        self.log = CatalogLog(self.thread, loop)
+        outside = place.outside
+        core = Node(identity.raft_id, place.db.load(), limits, outside.chance)
+        self.thread = outside.catalog_thread(place.db, loop)
+        self.log = CatalogLog(self.thread, loop, outside)
         self.raft = RaftLoop(
             core,
             self.thread,
@@ -282,6 +285,7 @@ class Cluster:
             topology=lambda: self.topology,
             address=self.address,
             scale=scale,
+            outside=outside,
         )
         self._governing = Governing(
             self.raft,
@@ -496,7 +500,11 @@ class Cluster:
             return
         if self._turn is not None:
             self._turn.cancel()
-        turn = voters.index(self.identity.raft_id) + random.random() / 4 + rounds * (len(voters) + 1)
+        turn = (
+            voters.index(self.identity.raft_id)
+            + self._place.outside.chance.random() / 4
+            + rounds * (len(voters) + 1)
+        )
         self._turn = self._loop.call_later(_TURN_SECONDS * self._scale * turn, self._take_turn, gone, term)
 
     def _take_turn(self, gone: int, term: int) -> None:

@@ -7,7 +7,6 @@ Not here: queries and DML (session.py), what a transaction block answers (block.
 from __future__ import annotations
 
 import asyncio
-import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -315,7 +314,7 @@ class Commands:
         password, node = statement.password, self._session.node
         refuse_password(password.text, node.cluster_settings)
         method: Method = "md5" if password.method == "md5" else PASSWORD_METHOD
-        salt = os.urandom(SALT_BYTES)
+        salt = node.outside.chance.randbytes(SALT_BYTES)
         return await node.aside.run(make_secret, method, statement.user.text, password.text, salt)
 
     async def _until_everywhere(self, index: int, deadline: float) -> NoticeResponse | None:

@@ -16,7 +16,6 @@ import contextlib
 import hmac
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -47,19 +46,18 @@ from shoal.node.execute import Guard, Turn, write
 from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
+from shoal.node.outside import REAL, Outside
 from shoal.node.own_tables import OwnTables
 from shoal.node.pg_server import PgServer
 from shoal.node.statements import Statements
-from shoal.pgwire.auth import SALT_BYTES
 from shoal.protocol.cluster import Addresses
 from shoal.protocol.handshake import Introduction
 from shoal.sql.plan import SessionFact
 from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
 from shoal.storage.functions import register, register_guard
-from shoal.storage.readers import PointReader, ReaderPool
+from shoal.storage.readers import PointReader
 from shoal.storage.sqlite import Settings, SqliteFiles, WalMode
-from shoal.storage.writer import Writer
 from shoal.types.values import Stored
 
 _log: Final = logging.getLogger(__name__)
@@ -116,8 +114,10 @@ class Node:
         catalog_guard: Guard,
         loop: asyncio.AbstractEventLoop,
         metrics: Metrics,
+        outside: Outside,
     ) -> None:
         self.config = config
+        self.outside = outside
         self.loop = loop
         self.metrics = metrics
         self.stopping = asyncio.Event()
@@ -129,10 +129,10 @@ class Node:
         def post(call: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(call)
 
-        self.writer = Writer(
+        self.writer = outside.writer(
             files, settings, post=post, on_fault=self.fail, naming=self._naming, counts=self.metrics
         )
-        self.readers = ReaderPool(
+        self.readers = outside.readers(
             files, settings, post=post, naming=self._naming, threads=config.reader_threads
         )
         self.point_reader = PointReader(files, settings, naming=self._naming, cache_bytes=config.cache_bytes)
@@ -183,6 +183,7 @@ class Node:
             topology=lambda: cluster.topology,
             address=cluster.address,
             settings=lambda: self.cluster_settings,
+            chance=self.outside.chance,
             # The same on every instance and after every start: what doesn't change doesn't tell.
             mock_key=hmac.digest(cluster.rpc.secret, b"salts of users that do not exist", "sha256"),
             scale=self.config.timing_scale,
@@ -272,6 +273,7 @@ async def opened(
     *,
     admitting: Callable[[Node], AbstractAsyncContextManager[None]] | None = None,
     metrics: Metrics | None = None,
+    outside: Outside = REAL,
 ) -> AsyncIterator[Node]:
     """The node of a directory that is ours, a member of its cluster and Online; no client can come in yet, but for
     whom `admitting` lets in, from before it is Online. Closed at the end."""
@@ -290,12 +292,12 @@ async def opened(
     async with contextlib.AsyncExitStack() as stack:
         db = CatalogDb(directory.files, synced)
         stack.callback(db.close)
-        rpc = open_rpc(config, loop, introduced)
+        rpc = open_rpc(config, loop, introduced, outside)
         stack.push_async_callback(rpc.close)
-        place = Place(config, addresses, rpc, rpc_listener, db, introduced)
-        salt = secrets.token_bytes(SALT_BYTES)
-        arrival = await found_or_joined(place, _now(), salt)
-        node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics or Metrics())
+        place = Place(config, addresses, rpc, rpc_listener, db, introduced, outside)
+        arrival = await found_or_joined(place)
+        metrics = metrics or Metrics()
+        node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics, outside)
         cluster = Cluster(
             place,
             arrival,
@@ -447,7 +449,3 @@ def _running(config: Config, node: Node, addresses: Addresses) -> Running:
         tier=instance.tier,
         replicaset=instance.replicaset,
     )
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -6,8 +6,8 @@ Not here: the proof (pgwire/auth.py), the order of the handshake (protocol/hands
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Generator
+from random import Random
 
 from shoal.pgwire.auth import NONCE_BYTES, SCRAM_MECHANISM, Exchange, authenticate
 from shoal.pgwire.messages import (
@@ -39,8 +39,9 @@ def login(begin: Callable[[str], Exchange]) -> LogIn:
     return exchange
 
 
-def nobody(mock_key: bytes) -> LogIn:
+def nobody(chance: Random) -> LogIn:
     """While nothing is known of users: none of them gets in."""
+    mock_key = chance.randbytes(32)
     return login(
-        lambda user: authenticate(user, None, chance=secrets.token_bytes(NONCE_BYTES), mock_key=mock_key)
+        lambda user: authenticate(user, None, chance=chance.randbytes(NONCE_BYTES), mock_key=mock_key)
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-import secrets
 import socket
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
@@ -53,16 +52,15 @@ class Rpc:
         secret: bytes,
         on_fault: Callable[[Fault], None] | None = None,
         timing: Timing | None = None,
-        jitter: Callable[[], float] = random.random,
+        chance: random.Random | None = None,
     ) -> None:
         assert secret
         self.registry = Registry()
         self.introduction = introduction
         self.secret = secret
-        self.log_in = nobody(secrets.token_bytes(32))
+        self._shared = Shared(loop, timing or Timing(), chance or random.SystemRandom())
+        self.log_in = nobody(self._shared.chance)
         self._loop = loop
-        self._shared = Shared(loop, timing or Timing())
-        self._jitter = jitter
         self._on_fault = on_fault
         self._receive: Callable[[Caller, bytes], None] | None = None
         self._changed: Callable[[str, LinkEvent], None] | None = None
@@ -154,7 +152,6 @@ class Rpc:
                 introduction=self.introduction,
                 secret=self.secret,
                 tell=self._tell,
-                jitter=self._jitter,
             )
         return link
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import secrets
 from collections.abc import Awaitable
 from typing import Final, Protocol
 
@@ -90,7 +89,11 @@ class Served(Connection):
         try:
             if self._exchange is None:
                 self._exchange = answer(
-                    payload, host.introduction(), secrets.token_bytes(NONCE_BYTES), host.secret, host.log_in
+                    payload,
+                    host.introduction(),
+                    self.shared.chance.randbytes(NONCE_BYTES),
+                    host.secret,
+                    host.log_in,
                 )
                 self.write(frame(next(self._exchange)))
             else:
