@@ -33,6 +33,12 @@ class ClusterSettings:
     raft_wal_count_max: int = 16_384  # entries kept of Raft's log; more, or more bytes, and it is compacted
     raft_wal_size_max: int = 64 << 20
     raft_snapshot_chunk_size_max: int = 16 << 20
+    auth_password_length_min: int = 8
+    auth_password_enforce_uppercase: bool = True
+    auth_password_enforce_lowercase: bool = True
+    auth_password_enforce_digits: bool = True
+    auth_password_enforce_specialchars: bool = False
+    auth_login_attempt_max: int = 4  # wrong passwords one after another, then a user is locked; 0: never
     sql_ddl_timeout: float = (
         86_400.0  # seconds that a schema change is waited for; OPTION (TIMEOUT = …) goes first
     )
@@ -45,6 +51,13 @@ def _count(name: str, value: object) -> int:
         raise InvalidParameterValue(f"invalid value for '{name}': expected unsigned, got {kind}.")
     if value < 0:
         raise InvalidParameterValue(f"invalid value for '{name}': it must not be negative")
+    return value
+
+
+def _boolean(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        kind = {int: "integer", str: "string"}.get(type(value), "decimal")
+        raise InvalidParameterValue(f"invalid value for '{name}': expected bool, got {kind}.")
     return value
 
 
@@ -72,8 +85,11 @@ def _seconds(least: float, most: float) -> Callable[[str, object], float]:
     return check
 
 
-_CHECKS: Final[Mapping[str, Callable[[str, object], int | float]]] = {
-    **{setting.name: _count for setting in fields(ClusterSettings)},
+_CHECKS: Final[Mapping[str, Callable[[str, object], int | float | bool]]] = {
+    **{
+        setting.name: _boolean if isinstance(setting.default, bool) else _count
+        for setting in fields(ClusterSettings)
+    },
     # No log is kept without an end, and a chunk must fit into a frame between instances.
     "raft_wal_count_max": _from_to(1, 1 << 30),
     "raft_wal_size_max": _from_to(4 << 10, 1 << 40),

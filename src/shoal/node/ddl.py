@@ -19,6 +19,7 @@ from typing import Final
 from shoal.catalog.apply import Catalog, Ended, Pending, after, check
 from shoal.catalog.cas import Range
 from shoal.catalog.entries import DdlAbort, DdlPrepare, SchemaChange
+from shoal.catalog.rights import refuse_schema_change
 from shoal.catalog.schema import Sharded
 from shoal.catalog.system import PICO_PENDING_SCHEMA_CHANGE
 from shoal.errors import (
@@ -59,8 +60,10 @@ class SchemaChanges:
             change = bind(db.catalog)
             if change is None:
                 return None
+            rights = db.catalog.rights
+            refuse_schema_change(rights, db.catalog.schema, change, user_id)
             check(db.catalog, change)
-            return Decision(DdlPrepare(change, user_id))
+            return Decision(DdlPrepare(change, user_id), rights.basis(user_id))
 
         while True:
             seen = self._log.applied

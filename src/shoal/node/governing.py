@@ -17,6 +17,7 @@ from typing import Final
 from shoal.catalog.apply import Pending, after
 from shoal.catalog.entries import Dml
 from shoal.catalog.members import TABLE_IDS
+from shoal.catalog.rights import ADMIN_ID
 from shoal.catalog.system import PICO_PENDING_SCHEMA_CHANGE, PICO_TIER
 from shoal.errors import AdminShutdown, CannotConnectNow, OutcomeUnknown, RetryableError, ShoalError
 from shoal.governor.plan import plan
@@ -39,7 +40,6 @@ from shoal.node.catalog_log import CatalogLog, Change, Decision
 from shoal.node.hearing import Hearing
 from shoal.node.raft_loop import RaftLoop
 from shoal.node.rpc import Rpc, TimedOut
-from shoal.node.users import ADMIN_ID
 from shoal.protocol.cluster import ApplySchemaChange, Done
 from shoal.raft.membership import RefusedChange
 from shoal.raft.messages import ChangeKind, MembershipChange, RaftId
