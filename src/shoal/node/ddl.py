@@ -23,6 +23,8 @@ from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, SchemaChange
 from shoal.catalog.schema import Schema, Table
 from shoal.errors import (
     CannotConnectNow,
+    Fault,
+    InternalError,
     ObjectInUse,
     OutcomeUnknown,
     RetryableError,
@@ -278,6 +280,14 @@ class SchemaChanges:
                         "aborting schema change %s failed, and is tried again: %s", version, error.message
                     )
                     await self._pause()
+                except Fault:
+                    await self._pause()  # the instance stops, and this with it
+                except Exception as error:
+                    _log.error("schema change %s failed by a bug", version, exc_info=error)
+                    if aborting is None:
+                        aborting = InternalError(f"internal error: {error!r}")
+                    else:
+                        await self._pause()
         finally:
             del self._driven[version]
             self._loop.call_soon(self._drive)
