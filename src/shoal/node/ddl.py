@@ -31,7 +31,7 @@ from shoal.errors import (
     ShoalError,
 )
 from shoal.node.catalog_log import DEADLINE_SECONDS, CatalogLog, Change, Decision
-from shoal.node.execute import write
+from shoal.node.execute import Turn, write
 from shoal.node.raft_loop import RaftLoop
 from shoal.node.rpc import Caller, Rpc
 from shoal.protocol.cluster import ApplySchemaChange, Done, RevertSchemaChange
@@ -94,16 +94,6 @@ class _PutAside:
 
     def run(self, session: WriteSession) -> str | None:
         return put_aside(session.connection, self.physical, schema=self.file)
-
-
-@dataclass(frozen=True, slots=True)
-class _Nothing:
-    """Its turn comes when all writes that were submitted before it are done."""
-
-    one_statement = True
-
-    def run(self, session: WriteSession) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +390,7 @@ class SchemaChanges:
         try:
             # Behind all writes that were submitted while a statement could still name it.
             if not table.is_sharded:
-                await write(self._writer, _Nothing())
+                await write(self._writer, Turn())
                 await self._log.tidy()
                 return
             name = await write(self._writer, _PutAside(table.file, table.physical))

@@ -183,6 +183,15 @@ def _refuse_changed_tables(program: Program, schema: Schema) -> None:
         raise SchemaChanged(f"table {program.writes.name} is being changed")
 
 
+class Turn:
+    """Does nothing: its turn comes when all writes that were submitted before it are done."""
+
+    one_statement = True
+
+    def run(self, session: WriteSession) -> None:
+        pass
+
+
 async def write(writer: Writer, work: WriteWork[T]) -> T:
     """For what is rare: sessions submit their works themselves, without a future."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

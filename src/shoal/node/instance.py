@@ -35,12 +35,13 @@ from shoal.catalog.schema import Schema, Table, TableId
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
 from shoal.catalog.system import PICO_DB_CONFIG, PICO_USER
 from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
+from shoal.node.applied import Applied
 from shoal.node.aside import Aside
 from shoal.node.catalog_log import Change
 from shoal.node.cluster import Cluster, Place, found_or_joined, open_rpc
 from shoal.node.config import Address, Config, Running
 from shoal.node.ddl import SchemaChanges
-from shoal.node.execute import Guard
+from shoal.node.execute import Guard, Turn, write
 from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
@@ -164,6 +165,16 @@ class Node:
             self_id=cluster.identity.raft_id,
             owners=cluster.owners,
             address=cluster.address,
+        )
+        self.applied = Applied(
+            cluster.log,
+            cluster.rpc,
+            self.loop,
+            self_uuid=cluster.identity.instance_uuid,
+            topology=lambda: cluster.topology,
+            address=cluster.address,
+            settled=lambda: write(self.writer, Turn()),
+            scale=self.config.timing_scale,
         )
         self.facts[SessionFact.INSTANCE_UUID] = cluster.identity.instance_uuid
         cluster.raft.on_role(self._on_leader)

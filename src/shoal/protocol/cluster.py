@@ -135,6 +135,13 @@ class Proposed(msgspec.Struct, frozen=True, array_like=True, tag="proposed"):
     conflict: str | None = None
 
 
+class HasApplied(msgspec.Struct, frozen=True, array_like=True, tag="applied"):
+    """To the instance of that uuid: answer when you have applied the entry, and all that you let in before is done."""
+
+    index: int
+    uuid: str
+
+
 class ApplySchemaChange(msgspec.Struct, frozen=True, array_like=True, tag="ddl"):
     """From the leader to who holds the table's rows: make it so, as far as your catalog shows it pending."""
 
