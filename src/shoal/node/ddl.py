@@ -114,6 +114,13 @@ class _PutAllAside:
         return found
 
 
+def _unheard(task: asyncio.Task[bool]) -> None:
+    """Nobody waits any more for how a change ends. Its answer is for nobody, a bug is for the log."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, ShoalError):
+        _log.error("a schema change whose client has left failed", exc_info=error)
+
+
 class SchemaChanges:
     def __init__(
         self,
@@ -170,6 +177,7 @@ class SchemaChanges:
                 await asyncio.wait([task])
                 if task.cancelled():
                     raise
+            task.add_done_callback(_unheard)
             raise OutcomeUnknown(
                 "canceling statement", detail="The schema change goes on, and will be committed or aborted."
             ) from None
