@@ -1,4 +1,4 @@
-"""Many clients at once: each a thread with a connection of its own, all begun together."""
+"""Clients: one question by one of them, and many at once, each a thread with a connection of its own."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ def at_once(instance: Instance, clients: Sequence[Callable[[Connection], None]],
     real = [failure for failure in failures if not isinstance(failure, threading.BrokenBarrierError)]
     if failures:
         raise (real or failures)[0]
+
+
+def rows(instance: Instance, sql: str) -> list[tuple[Any, ...]]:
+    """Asked on a connection of its own."""
+    with instance.connect() as connection:
+        return connection.execute(sql.encode()).fetchall()
 
 
 def sqlstate(connection: Connection, sql: str, *parameters: object) -> str:

@@ -106,25 +106,28 @@ def test_changes_of_one_table_by_many(own: Instance, timing_scale: float) -> Non
 
 
 def test_a_change_goes_on_when_its_client_does_not_wait(shared: Instance, timing_scale: float) -> None:
-    """Whenever the client's patience ends, it is told the truth: nothing was begun, or the change comes to an end."""
-    told = {"57014": 0, "40003": 0, "00000": 0}
     with shared.connect() as connection:
-        for number in range(40):
-            # From none at all to more than it takes.
-            timeout = 0.0005 * number * timing_scale
-            table = f"unwaited_{number}"
-            create = f"CREATE TABLE {table} (id INT PRIMARY KEY)"
-            outcome = sqlstate(connection, f"{create} OPTION (TIMEOUT = {timeout:.4f})")
-            told[outcome] += 1
-            if outcome == "57014":
-                connection.execute(create.encode())  # not there, and not on its way either
+        goes_on = []
+        for number in range(200):
+            # Soon or later: some are given up before they are in the log, and are nothing; the others go on.
+            seconds = number / 40_000
+            state = sqlstate(
+                connection,
+                f"CREATE TABLE unwaited_{number} (id INT PRIMARY KEY) OPTION (TIMEOUT = {seconds:.6f})",
+            )
+            if state == "57014":
+                assert sqlstate(connection, f"SELECT * FROM unwaited_{number}") == "42P01"
+            else:
+                assert state in ("40003", "00000")
+                goes_on.append(number)
+        assert goes_on
+        for number in goes_on:
             eventually(
-                lambda table=table: sqlstate(connection, f"SELECT * FROM {table}") == "00000",
+                lambda number=number: sqlstate(connection, f"SELECT * FROM unwaited_{number}") == "00000",
                 10 * timing_scale,
                 "the table is there",
             )
         assert connection.execute("SELECT * FROM _pico_pending_schema_change").fetchall() == []
-    assert told["57014"] and told["00000"], told
 
 
 @pytest.mark.parametrize("change", ["DROP TABLE gone", "TRUNCATE gone"])

@@ -1,7 +1,7 @@
 """The first entries of a cluster's log.
 
 Here: boot(), which begins a cluster in an empty directory: what its log and its catalog start with.
-Not here: joining a cluster that exists (joining in membership.py), who begins one (discovery.py).
+Not here: joining a cluster that exists (membership.py), who begins one (discovery.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from shoal.catalog.system import (
     table_row,
     tier_row,
 )
+from shoal.governor.admission import replicaset_spoken_of
 from shoal.node.config import Config
 from shoal.node.users import ADMIN_ID
 from shoal.pgwire.auth import make_secret
@@ -85,7 +86,8 @@ def _first_entry(
         changes += [put(PICO_INDEX, row) for row in index_rows(table)]
     changes += [put(PICO_TIER, tier_row(tier)) for tier in config.founding_tiers]
     (tier,) = (tier for tier in config.founding_tiers if tier.name == config.tier)
-    replicaset_name = config.replicaset or f"{config.tier}_1"
+    spoken_of = replicaset_spoken_of(config.instance_name, config.tier)
+    replicaset_name = config.replicaset or spoken_of or f"{config.tier}_1"
     name = config.instance_name or f"{replicaset_name}_1"
     replicaset = Replicaset(
         name=replicaset_name,
@@ -137,6 +139,7 @@ def _first_entry(
         "cluster_version": __version__,
         "system_catalog_version": __version__,
         "global_schema_version": 0,
+        "next_schema_version": 1,
     }
     changes += [put(PICO_PROPERTY, (key, json_text(value))) for key, value in properties.items()]
     return Dml(tuple(changes), ADMIN_ID)

@@ -13,7 +13,7 @@ import logging
 import random
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,8 +90,17 @@ def open_rpc(config: Config, loop: asyncio.AbstractEventLoop, introduced: list[I
 # --- becoming a member ---------------------------------------------------------------------------
 
 
-async def found_or_joined(place: Place, now: int, salt: bytes) -> tuple[MemberIdentity, tuple[Member, ...]]:
-    """Who this instance is, and who else is known: after a restart from its directory, else found out."""
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Who this instance is, and who else it knows before it has the log."""
+
+    identity: MemberIdentity
+    members: tuple[Member, ...]
+    discovery: Discovery  # answers those who look for the cluster
+
+
+async def found_or_joined(place: Place, now: int, salt: bytes) -> Arrival:
+    """After a restart it is told by the directory, else found out."""
     config, db = place.config, place.db
     identity = db.identity()
     if identity is None:
@@ -100,18 +109,17 @@ async def found_or_joined(place: Place, now: int, salt: bytes) -> tuple[MemberId
         db.save_identity(identity)
     check_identity(db, identity, config)
     _introduce(place, identity)
-    found: list[Found] = []
-    if identity.raft_id:
-        found.append(_found(identity, place.addresses, db))
     me = Seeker(identity.instance_uuid, place.addresses.rpc, _can_vote(config))
-    peers = [str(peer) for peer in config.peer]
-    search = Discovery(place.rpc, me, peers, lambda: found[-1] if found else None, config.timing_scale)
+    discovery = Discovery(place.rpc, me, (str(peer) for peer in config.peer), config.timing_scale)
+    members: tuple[Member, ...] = ()
+    if identity.raft_id:
+        discovery.found = _found(identity, place.addresses, _topology_of(db), members)
     await place.rpc.listen(place.listener)
     if identity.raft_id:
-        return identity, ()
+        return Arrival(identity, members, discovery)
     try:
         async with asyncio.timeout(config.boot_timeout):
-            there = await search.run()
+            there = await discovery.run()
     except TimeoutError:
         raise InvalidConfiguration(
             f"no cluster was found in {config.boot_timeout:g} s: each of the peers must answer once"
@@ -123,12 +131,11 @@ async def found_or_joined(place: Place, now: int, salt: bytes) -> tuple[MemberId
             )
         identity = boot(db, config, identity.instance_uuid, place.addresses, now, salt)
         _log.info("this instance begins cluster %r, %s", config.cluster_name, identity.cluster_uuid)
-        members: tuple[Member, ...] = ()
     else:
         identity, members = await _join(place, identity, there)
     _introduce(place, identity)
-    found.append(_found(identity, place.addresses, db))
-    return identity, members
+    discovery.found = _found(identity, place.addresses, _topology_of(db), members)
+    return Arrival(identity, members, discovery)
 
 
 async def _join(
@@ -155,20 +162,27 @@ async def _join(
     return identity, joined.members
 
 
-def _found(identity: MemberIdentity, addresses: Addresses, db: CatalogDb) -> Found:
+def _found(
+    identity: MemberIdentity, own: Addresses, topology: Topology, joined_through: Iterable[Member]
+) -> Found:
     """What those are told who look for a cluster: all that we know of are as good to be asked."""
-    topology = topology_of_rows({table.id: db.rows(table) for table in TABLES})
-    members = {
-        raft_id: address
-        for (raft_id, kind), address in topology.addresses.items()
-        if kind == RPC and not topology.by_raft_id[raft_id].is_expelled
-    }
-    members[identity.raft_id] = addresses.rpc
+    members = {member.raft_id: member.rpc for member in joined_through}
+    for (raft_id, kind), address in topology.addresses.items():
+        if kind == RPC:
+            members[raft_id] = address
+    gone = [raft_id for raft_id, instance in topology.by_raft_id.items() if instance.is_expelled]
+    for raft_id in gone:
+        members.pop(raft_id, None)
+    members[identity.raft_id] = own.rpc
     return Found(
         identity.cluster_name,
         identity.cluster_uuid,
         tuple(Member(raft_id, address) for raft_id, address in sorted(members.items())),
     )
+
+
+def _topology_of(db: CatalogDb) -> Topology:
+    return topology_of_rows({table.id: db.rows(table) for table in TABLES})
 
 
 def _introduce(place: Place, identity: MemberIdentity) -> None:
@@ -190,8 +204,7 @@ def _can_vote(config: Config) -> bool:
 def check_identity(db: CatalogDb, identity: MemberIdentity, config: Config) -> None:
     """A directory belongs to one instance for good: a changed name is a mistake, never a renaming."""
     known = {"cluster_name": identity.cluster_name}
-    topology = topology_of_rows({table.id: db.rows(table) for table in TABLES})
-    instance = topology.by_uuid.get(identity.instance_uuid)
+    instance = _topology_of(db).by_uuid.get(identity.instance_uuid)
     if instance is not None:
         known |= {
             "instance_name": instance.name,
@@ -215,27 +228,32 @@ class Cluster:
     def __init__(
         self,
         place: Place,
-        identity: MemberIdentity,
-        members: Iterable[Member],
+        arrival: Arrival,
         loop: asyncio.AbstractEventLoop,
         *,
         settings: Callable[[], ClusterSettings],
+        apply: Callable[[int], Awaitable[None]],
+        up_to_date: Callable[[], Awaitable[None]],
         fail: Callable[[Fault], None],
     ) -> None:
+        """`apply` a pending schema change to our own tables; `up_to_date`: until they are what the catalog shows."""
         config = place.config
         self._config = config
         self._place = place
         self._loop = loop
         self._fail = fail
-        self.identity = identity
+        self._up_to_date = up_to_date
+        self.identity = identity = arrival.identity
         self.rpc = place.rpc
         self._scale = scale = config.timing_scale
         self._rows: dict[tuple[int, tuple[object, ...]], Row] = {}
-        self._joined_through = {member.raft_id: member.rpc for member in members}
+        self._arrival = arrival
+        self._joined_through = {member.raft_id: member.rpc for member in arrival.members}
         for table in TABLES:
             for row in place.db.rows(table):
                 self._put(RowChange(table.id, _key_of(table, row), row))
         self.topology = self._topology()
+        self._tell_seekers()
         limits = Limits(
             election_ticks=config.raft_election_ticks, heartbeat_ticks=config.raft_heartbeat_ticks
         )
@@ -249,6 +267,7 @@ class Cluster:
             tick_seconds=config.raft_tick_ms / 1000 * scale,
             send=self._send,
             on_saved=self.log.on_saved,
+            on_given_up=self.log.on_given_up,
             settings=settings,
             fail=fail,
         )
@@ -264,7 +283,16 @@ class Cluster:
             address=self.address,
             scale=scale,
         )
-        self._governing = Governing(self.raft, self.log, lambda: self.topology, loop, scale)
+        self._governing = Governing(
+            self.raft,
+            self.log,
+            self.rpc,
+            loop,
+            topology=lambda: self.topology,
+            address=self.address,
+            apply=apply,
+            scale=scale,
+        )
         self.rpc.handle(Propose, lambda caller, request, deadline: self.log.on_propose(request))
         self.rpc.on_one_way(self._receive)
         self.rpc.on_link(self._on_link)
@@ -292,6 +320,7 @@ class Cluster:
             async with asyncio.timeout(self._config.boot_timeout):
                 while self.instance is None:  # the entry that we joined by has not come yet
                     await self.log.next_change()
+                await self._catch_up()
                 incarnation = self.instance.target.incarnation
                 await self._membership.go_online(request, self._config.boot_timeout)
                 while not self.instance.is_online or self.instance.current.incarnation <= incarnation:
@@ -300,6 +329,11 @@ class Cluster:
             raise CannotConnectNow(
                 f"the instance did not come Online in {self._config.boot_timeout:g} s: is a majority of the voters there?"
             ) from None
+
+    async def _catch_up(self) -> None:
+        """With the log, and with what it asks of our tables."""
+        await self.log.catch_up(self._loop.time() + self._config.boot_timeout)
+        await self._up_to_date()
 
     async def leave(self) -> None:
         """Says good-bye: hands leadership over, and is Offline. All of it in a bounded time, or not."""
@@ -360,10 +394,13 @@ class Cluster:
     def address(self, raft_id: int) -> str | None:
         return self.topology.address(raft_id, RPC) or self._joined_through.get(raft_id)
 
-    def owners(self, table: Table) -> list[int]:
-        """The raft ids of the instances that hold a sharded table's rows."""
-        tier = self.log.catalog.schema.tiers[table.distribution.tier].name  # type: ignore[union-attr]
-        return [instance.raft_id for instance in self.topology.owners(tier)]
+    def is_master(self, tier: TierName) -> bool:
+        """Does this instance hold a master's tables of that tier, as far as it has applied the log?"""
+        instance = self.instance
+        if instance is None or instance.is_expelled or instance.tier != tier:
+            return False
+        replicaset = self.topology.replicasets[instance.replicaset]
+        return replicaset.current_master == instance.name and replicaset.state != "expelled"
 
     def refuse_foreign(self, tier: TierName) -> None:
         """Raises if another instance has the rows of the tier's tables."""
@@ -387,6 +424,7 @@ class Cluster:
         for row in touched:
             self._put(row)
         self.topology = self._topology()
+        self._tell_seekers()
         for key, address in before.addresses.items():
             if key[1] == RPC and address not in self.topology.addresses.values():
                 self.rpc.forget(address)
@@ -395,6 +433,12 @@ class Cluster:
             self._fail(Fault(f"instance {instance.name} was expelled from the cluster"))
         for changed in self.on_topology:
             changed()
+
+    def _tell_seekers(self) -> None:
+        arrival = self._arrival
+        arrival.discovery.found = _found(
+            arrival.identity, self._place.addresses, self.topology, arrival.members
+        )
 
     def _put(self, change: RowChange) -> None:
         key = (change.table_id, tuple(change.key))
@@ -465,7 +509,8 @@ class Cluster:
         self._succeed(gone, self.raft.term, rounds=1)
 
     async def _ask_where_we_stand(self) -> None:
-        """Who was expelled while it was away hears of no leader ever again: so it asks the others."""
+        """Who was expelled while it was away hears of no leader ever again, and neither does who has another address than
+        the others know: so it asks them."""
         quiet = 0
         while True:
             await asyncio.sleep(_STANDING_SECONDS * self._scale)
@@ -483,6 +528,9 @@ class Cluster:
                 if reply.expelled:
                     self._fail(Fault(str(InstanceExpelled(self.identity.instance_uuid))))
                     return
+                if reply.leader:
+                    self._membership.told_leader = reply.leader
+                    break
 
 
 def _key_of(table: Table, row: Row) -> tuple[object, ...]:

@@ -70,9 +70,9 @@ async def ask_to_join(
             except (RetryableError, OutcomeUnknown) as error:
                 # Asking again is the same join.
                 last = error
-                leader = leaders.get(int(error.extra.get("leader", 0)))
+                leader = error.extra.get("leader_address") or leaders.get(int(error.extra.get("leader", 0)))
                 if leader is not None and leader != known[0]:
-                    known = [leader, *(other for other in known if other != leader)]
+                    known = [str(leader), *(other for other in known if other != leader)]
                     break
             if time.monotonic() > deadline:
                 raise InvalidConfiguration(f"joining the cluster: no answer in time: {last}")
@@ -102,6 +102,7 @@ class Membership:
         self._topology = topology
         self._address = address
         self._scale = scale
+        self.told_leader = 0  # by another instance, for one that hears nobody itself: worth one question
         self._joining = asyncio.Lock()
         rpc.handle(Join, self._on_join)
         rpc.handle(GoOnline, lambda caller, request, deadline: self._on_go_online(request))
@@ -140,7 +141,8 @@ class Membership:
     ) -> Done:
         deadline = time.monotonic() + seconds
         while True:
-            leader = self._leader()
+            leader = self._leader() or self.told_leader
+            self.told_leader = 0
             try:
                 if leader == self._self_id:
                     return await here(request)  # type: ignore[arg-type,misc,no-any-return]
@@ -233,7 +235,12 @@ class Membership:
     def _check_leads(self) -> None:
         leader = self._leader()
         if leader != self._self_id:
-            raise NotLeader(leader)
+            error = NotLeader(leader)
+            address = self._address(leader) if leader else None
+            if address is not None:
+                # Who joins may never have heard of it.
+                error.extra = {**error.extra, "leader_address": address}
+            raise error
 
 
 def _seen(db: CatalogDb) -> Seen:
