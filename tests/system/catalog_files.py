@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import apsw
@@ -61,6 +62,18 @@ def check_catalog_against_tables(directory: Path) -> None:
                     ), table.name
         finally:
             connection.close()
+
+
+def wait_until_they_agree(directory: Path, seconds: float) -> None:
+    """A started instance goes on with what was prepared, and clears what was dropped, beside its work."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check_catalog_against_tables(directory)
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def names_in_data_db(directory: Path) -> list[str]:

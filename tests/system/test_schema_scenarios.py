@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.cluster import Cluster, Instance, eventually, instances_of
-from tests.system.catalog_files import check_catalog_against_tables, names_in_data_db, user_tables
+from tests.system.catalog_files import names_in_data_db, user_tables, wait_until_they_agree
 from tests.system.clients import Statement, sqlstate
 
 Clusters = Callable[..., Cluster]
@@ -38,20 +38,8 @@ def owner(cluster: Cluster) -> Instance:
 def agree(cluster: Cluster, timing_scale: float) -> None:
     """Nothing is pending; the catalogs are the same, and the tables of each instance are what they say."""
     cluster.same_everywhere()
-
-    def physical() -> bool:
-        try:
-            for instance in cluster.running:
-                check_catalog_against_tables(instance.directory)
-        except AssertionError:
-            return False
-        return True
-
-    try:
-        eventually(physical, 20 * timing_scale, "tables as the catalog shows them")
-    except AssertionError:
-        for instance in cluster.running:
-            check_catalog_against_tables(instance.directory)
+    for instance in cluster.running:
+        wait_until_they_agree(instance.directory, 20 * timing_scale)
 
 
 def await_pending(instance: Instance, timing_scale: float) -> int:

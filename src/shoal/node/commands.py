@@ -243,6 +243,9 @@ class Commands:
                     f"{self._executing.stopped().message}: the schema change is committed, and it was not waited for that"
                     " every instance has it"
                 )
+            # Here it is applied, however short the time was.
+            own = node.cluster.instance
+            missing = tuple(name for name in missing if own is None or name != own.name)
             if missing:
                 raise NotAcknowledged(
                     f"the schema change is committed, and not acknowledged by all instances: {', '.join(missing)}",
