@@ -11,12 +11,12 @@ from typing import Final
 from shoal import __version__
 from shoal.catalog.entries import Dml, Record, RowChange, encode_record
 from shoal.catalog.members import address_change, bucket_change, instance_change, put, replicaset_change
+from shoal.catalog.rights import ADMIN, ADMIN_ID, founding_rows
 from shoal.catalog.system import (
     PICO_INDEX,
     PICO_PROPERTY,
     PICO_TABLE,
     PICO_TIER,
-    PICO_USER,
     SYSTEM_TABLES,
     index_rows,
     json_text,
@@ -26,7 +26,6 @@ from shoal.catalog.system import (
 from shoal.governor.admission import replicaset_spoken_of
 from shoal.node.config import Config
 from shoal.node.outside import Outside
-from shoal.node.users import ADMIN_ID
 from shoal.pgwire.auth import SALT_BYTES, make_secret
 from shoal.protocol.cluster import Addresses
 from shoal.raft.messages import (
@@ -47,17 +46,6 @@ from shoal.storage.raft_log import MemberIdentity
 from shoal.topology.cluster import HTTP, PG, RPC, BucketRange, Instance, Replicaset, State, Variant
 
 FIRST_ID: Final = RaftId(1)
-SERVICE_USER_ID: Final = 32
-
-# id, name, kind
-_USERS: Final = (
-    (0, "guest", "user"),
-    (ADMIN_ID, "admin", "user"),
-    (2, "public", "role"),
-    (3, "replication", "role"),
-    (31, "super", "role"),
-    (SERVICE_USER_ID, "pico_service", "user"),
-)
 
 
 def boot(
@@ -127,14 +115,9 @@ def _first_entry(
             target=replicaset.name,
         )
         changes.append(bucket_change(everything))
-    for user_id, user, kind in _USERS:
-        auth = None
-        if user_id == ADMIN_ID:
-            password = config.admin_password
-            salt = outside.chance.randbytes(SALT_BYTES)
-            secret = make_secret("scram-sha256", user, password, salt) if password else ""
-            auth = json_text(["scram-sha256", secret])
-        changes.append(put(PICO_USER, (user_id, user, 0, auth, ADMIN_ID, kind)))
+    password, salt = config.admin_password, outside.chance.randbytes(SALT_BYTES)
+    secret = make_secret("scram-sha256", ADMIN, password, salt) if password else None
+    changes += founding_rows(None if secret is None else ("scram-sha256", secret))
     properties = {
         "cluster_name": config.cluster_name,
         "cluster_uuid": identity.cluster_uuid,

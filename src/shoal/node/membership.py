@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.catalog.entries import Dml, RowChange
 from shoal.catalog.members import TABLES, topology_of_rows
+from shoal.catalog.rights import ADMIN_ID
 from shoal.catalog.system import PICO_PROPERTY
 from shoal.errors import (
     InvalidConfiguration,
@@ -28,7 +29,6 @@ from shoal.governor.admission import InstanceExpelled, Joiner, Seen
 from shoal.node.catalog_log import CatalogLog, Decision
 from shoal.node.outside import Outside
 from shoal.node.rpc import Caller, Rpc
-from shoal.node.users import ADMIN_ID
 from shoal.protocol.cluster import (
     Addresses,
     Done,

@@ -62,6 +62,11 @@ class Served(Connection):
         self._deadlines = Deadlines(self.loop, self._expire)
         self._address = "?"
 
+    @property
+    def user(self) -> str:
+        """Of a client that has logged in; else ""."""
+        return "" if self._caller is None or self._caller.role != "client" else self._caller.user
+
     def other_side(self) -> str:
         if self._caller is None:
             return f"a stranger at {self._address}"
