@@ -30,9 +30,7 @@ def main() -> int:
         print(outcome.trace, outcome.answers, outcome.kinds, outcome.faults, sep="\n")
         return outcome.failure is not None
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    totals = run_many(
-        seeds, instances=arguments.instances, jobs=arguments.jobs, seconds=arguments.seconds
-    )
+    totals = run_many(seeds, instances=arguments.instances, jobs=arguments.jobs, seconds=arguments.seconds)
     print(totals)
     return bool(totals.failures)
 

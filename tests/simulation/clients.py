@@ -48,6 +48,11 @@ class Statement:
         return self.outcome == "lost" or self.sqlstate == "40003"
 
     @property
+    def succeeded(self) -> bool:
+        """57S01: it did, and not everywhere."""
+        return self.outcome == "ok" or self.sqlstate == "57S01"
+
+    @property
     def count(self) -> int:
         """Of the rows that it says to have changed."""
         return int(self.tag.split()[-1])
@@ -119,7 +124,9 @@ class SimClient:
         assert self.statement is None and instance is not None and wire is not None
         assert instance.node is not None and instance.loop is not None
         now = self._cluster.scheduler.now
-        statement = Statement(op, instance.name, self.number, now, self._log.acknowledged, instance.node.log.applied)
+        statement = Statement(
+            op, instance.name, self.number, now, self._log.acknowledged, instance.node.log.applied
+        )
         self.statement = statement
         self._then = then
 
@@ -174,7 +181,7 @@ class Wire:
         self._frames = Frames()
         self._frames.open_session()
         self._answers = BackendFrames()
-        user, settings = node.users["admin"], SessionSettings("admin", {})
+        user, settings = node.catalog.rights.by_name["admin"], SessionSettings("admin", {})
         self.session = Session(node, self, self._frames, user, settings, "shoal", client.number)
 
     def send(self, message: m.Message) -> None:

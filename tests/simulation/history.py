@@ -24,16 +24,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from shoal.catalog.apply import Catalog, apply, catalog_of_rows, check as check_change
+from shoal.catalog.apply import Catalog, apply, catalog_of_rows
+from shoal.catalog.apply import check as check_change
 from shoal.catalog.entries import (
     CreateIndex,
     DdlAbort,
     DdlCommit,
     DdlPrepare,
-    Dml as DmlEntry,
     Record,
     SchemaChange,
     encode_record,
+)
+from shoal.catalog.entries import (
+    Dml as DmlEntry,
 )
 from shoal.catalog.schema import Table
 from shoal.catalog.system import PICO_DB_CONFIG, SYSTEM_TABLES
@@ -107,7 +110,7 @@ class Log:
         return [self.by_origin[origin] for origin in statement.origins if origin in self.by_origin]
 
     def on_answer(self, statement: Statement) -> None:
-        if statement.outcome == "ok":
+        if statement.succeeded:
             self.acknowledged = max([self.acknowledged, *self.of(statement)])
 
 
@@ -256,9 +259,7 @@ def _check_dml(replay: Replay, statement: Statement, op: Dml, entry: int | None)
     if statement.outcome == "ok":
         if entry is None and statement.count:
             raise Disagreement("it was acknowledged, and isn't in the log")
-        if entry is None and not any(
-            _effect(replay, op, index) == 0 for index in _states(replay, statement)
-        ):
+        if entry is None and not any(_effect(replay, op, index) == 0 for index in _states(replay, statement)):
             raise Disagreement("it did nothing, and in every state since it began there was something to do")
         return
     if entry is not None:
@@ -281,9 +282,7 @@ def _effect(replay: Replay, op: Dml, index: int) -> int | None:
         return None
 
 
-def _check_lookup(
-    replay: Replay, statement: Statement, op: Op, also: frozenset[str] = frozenset()
-) -> None:
+def _check_lookup(replay: Replay, statement: Statement, op: Op, also: frozenset[str] = frozenset()) -> None:
     """An error from before anything was decided."""
     if statement.sqlstate in _NOT_NOW or statement.sqlstate in also:
         return
@@ -351,11 +350,11 @@ def _check_ddl(replay: Replay, statement: Statement, op: Ddl, entry: int | None)
     if entry is None:
         if statement.is_unknown:
             return
-        if statement.outcome == "ok":
-            if all(
-                asked_of(op, replay.catalogs[index]) is not None for index in _states(replay, statement)
-            ):
-                raise Disagreement("it did nothing, and in every state since it began there was something to do")
+        if statement.succeeded:
+            if all(asked_of(op, replay.catalogs[index]) is not None for index in _states(replay, statement)):
+                raise Disagreement(
+                    "it did nothing, and in every state since it began there was something to do"
+                )
             return
         if statement.sqlstate in _NOT_NOW:
             return
@@ -376,7 +375,7 @@ def _check_ddl(replay: Replay, statement: Statement, op: Ddl, entry: int | None)
         raise Disagreement(f"entry {end} aborts it without a reason: {aborted}")
     if statement.is_unknown:
         return
-    if statement.outcome == "ok":
+    if statement.succeeded:
         if aborted is not None:
             raise Disagreement(f"it was acknowledged, and aborted by entry {end}: {aborted}")
         if end > statement.high:

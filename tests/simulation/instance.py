@@ -90,7 +90,9 @@ class SimInstance:
             loop, self.scheduler, chance, self._rng.uniform(-0.2, 0.2), self._watch, self._opened
         )
         address = self.machine.address
-        addresses = Addresses(rpc=address, pg=address.replace("3301", "4327"), http=address.replace("3301", "5327"))
+        addresses = Addresses(
+            rpc=address, pg=address.replace("3301", "4327"), http=address.replace("3301", "5327")
+        )
         self._claimed = InstanceDirectory.claim(self.directory)
         try:
             async with opened(

@@ -272,7 +272,9 @@ class InstanceLoop(asyncio.AbstractEventLoop):
 
     # --- sockets ---------------------------------------------------------------------------------
 
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:  # type: ignore[override]
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:  # type: ignore[override]
         return self.network.listen(self, protocol_factory, options["sock"])
 
     async def create_connection(  # type: ignore[override]

@@ -47,7 +47,9 @@ class Machine:
         self.address = f"10.0.0.{number}:3301"
         self.dark = False  # without power: its kernel says nothing either
         self.loop: InstanceLoop | None = None  # of the process that runs on it
-        self.accept: Callable[[], Any] | None = None  # makes the protocol of a connection, while somebody listens
+        self.accept: Callable[[], Any] | None = (
+            None  # makes the protocol of a connection, while somebody listens
+        )
         self._rng = rng
         self.threads = threads
 
@@ -150,9 +152,7 @@ class Network:
         else:
             served.begin(target.accept())
 
-    def _tell(
-        self, loop: InstanceLoop, made: asyncio.Future[Transport], transport: Transport | None
-    ) -> None:
+    def _tell(self, loop: InstanceLoop, made: asyncio.Future[Transport], transport: Transport | None) -> None:
         def tell() -> None:
             if made.done():
                 if transport is not None:

@@ -24,9 +24,18 @@ from tests.simulation.instance import SimInstance
 from tests.simulation.knobs import FAULTS, Knobs, draw
 from tests.simulation.loop import Handle
 from tests.simulation.network import Delays
-from tests.simulation.workload import Ddl, Expel, Op, ShardedInsert, Workload, create_table
+from tests.simulation.workload import (
+    GLOBAL_TABLES,
+    SHARDED_TABLES,
+    Ddl,
+    Expel,
+    Op,
+    ShardedInsert,
+    Workload,
+    create_table,
+)
 
-HEAL_SECONDS: Final = 120.0
+HEAL_SECONDS: Final = 200.0
 ENOUGH: Final = 20  # statements that succeeded
 
 
@@ -103,6 +112,7 @@ class Run:
         self.active = True
         if knobs.wal_count_max is not None:
             self.scheduler.call_later(0.0, self._shorten_log)
+        self.scheduler.call_later(0.0, self._make_tables)
         for client in self.clients:
             self.scheduler.call_later(self.rng.random(), self._next, client)
         cluster.run(knobs.seconds)
@@ -160,6 +170,18 @@ class Run:
 
     def _draw(self) -> Op:
         return self.workload.next()
+
+    def _make_tables(self) -> None:
+        """So that most statements find theirs."""
+        missing = [*GLOBAL_TABLES, *SHARDED_TABLES]
+        client = SimClient(self.cluster, self.log, 0, Random(0))
+
+        def make() -> None:
+            if missing and self.active and client.instance is not None:
+                client.ask(Op(create_table(missing.pop(), if_not_exists=True)), make)
+
+        if any(client.connect(instance) for instance in self.cluster.instances):
+            make()
 
     def _shorten_log(self) -> None:
         """So that whoever is away for a moment gets a snapshot."""
@@ -295,9 +317,7 @@ class Run:
     def _until_idle(self) -> None:
         """Every statement is answered."""
         try:
-            self.cluster.until(
-                lambda: all(client.statement is None for client in self.clients), HEAL_SECONDS
-            )
+            self.cluster.until(lambda: all(client.statement is None for client in self.clients), HEAL_SECONDS)
         except AssertionError:
             if self.scheduler.problems:
                 raise
@@ -308,7 +328,11 @@ class Run:
         lines = []
         for instance in self.cluster.instances:
             node = instance.node
-            what = "down" if node is None else f"{node.cluster.raft.status()} pending {dict(node.catalog.pending)}"
+            what = (
+                "down"
+                if node is None
+                else f"{node.cluster.raft.status()} pending {dict(node.catalog.pending)}"
+            )
             if node is not None:
                 what += f" behind {sorted(node.own_tables.behind)}"
                 what += "".join(
@@ -319,31 +343,33 @@ class Run:
         return "\n".join(lines)
 
     def _still_works(self) -> None:
-        """On every instance, soon."""
         for instance in self.cluster.instances:
-            if instance.expelled:
-                continue
-            client = SimClient(self.cluster, self.log, 100 + instance.machine.number, Random(1))
-            assert client.connect(instance), f"{instance.name} lets nobody in"
-            for sql in (
-                "DROP TABLE IF EXISTS g1",
-                create_table("g1"),
-                "INSERT INTO g1 (k, n, u) VALUES (1, 0, 1), (2, 0, 2)",
-                "UPDATE g1 SET n = n + 1",
-                create_table("s1", if_not_exists=True),
-                "TRUNCATE TABLE s1",
-                "DROP TABLE s1",
-            ):
-                statement = client.ask(Op(sql))
-                try:
-                    self.cluster.until(lambda: client.statement is None, 20, sql)
-                except AssertionError as error:
-                    if self.scheduler.problems:
-                        raise
-                    raise Disagreement(f"{error}\n{self._standing()}") from None
-                if statement.outcome != "ok":
-                    raise Disagreement(f"it should have worked: {statement}")
-            client.disconnect()
+            if not instance.expelled:
+                self._works_at(instance)
+
+    def _works_at(self, instance: SimInstance) -> None:
+        """Soon."""
+        client = SimClient(self.cluster, self.log, 100 + instance.machine.number, Random(1))
+        assert client.connect(instance), f"{instance.name} lets nobody in"
+        for sql in (
+            "DROP TABLE IF EXISTS g1",
+            create_table("g1"),
+            "INSERT INTO g1 (k, n, u) VALUES (1, 0, 1), (2, 0, 2)",
+            "UPDATE g1 SET n = n + 1",
+            create_table("s1", if_not_exists=True),
+            "TRUNCATE TABLE s1",
+            "DROP TABLE s1",
+        ):
+            statement = client.ask(Op(sql))
+            try:
+                self.cluster.until(lambda: client.statement is None, 20, sql)
+            except AssertionError as error:
+                if self.scheduler.problems:
+                    raise
+                raise Disagreement(f"{error}\n{self._standing()}") from None
+            if statement.outcome != "ok":
+                raise Disagreement(f"it should have worked: {statement}")
+        client.disconnect()
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, cast
 
+from shoal.node.aside import Aside
 from shoal.node.catalog_thread import CatalogThread
 from shoal.node.outside import Outside
 from shoal.storage.catalog_db import CatalogDb
@@ -45,6 +47,11 @@ class Turns:
             self._next()
         else:
             self._busy = False
+
+
+class AsideTurns(Aside):
+    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._loop.run_in_executor(None, partial(function, *args, **kwargs))
 
 
 class CatalogTurns(CatalogThread):
@@ -145,6 +152,7 @@ def outside_of(
     return Outside(
         now=lambda: int((EPOCH + scheduler.now + skew) * 1e6),
         chance=chance,
+        aside=AsideTurns,
         catalog_thread=lambda db, its: keep(CatalogTurns(db, its, watch)),
         writer=lambda *args, **options: keep(WriterTurns(loop, *args, **options)),
         readers=lambda *args, **options: keep(ReaderTurns(loop, *args, **options)),

@@ -166,9 +166,7 @@ class Workload:
                 values = ", ".join(str(row) for row in rows)
                 nothing = self._rng.random() < 0.3
                 tail = " ON CONFLICT DO NOTHING" if nothing else ""
-                return Insert(
-                    f"INSERT INTO {table} (k, n, u) VALUES {values}{tail}", table, rows, nothing
-                )
+                return Insert(f"INSERT INTO {table} (k, n, u) VALUES {values}{tail}", table, rows, nothing)
             case "add":
                 up_to = self._rng.random() < 0.25
                 sign = "<=" if up_to else "="
@@ -193,7 +191,17 @@ class Workload:
         names = pick((GLOBAL_TABLES, SHARDED_TABLES))
         table = pick(names)
         kind = self._rng.choices(
-            ("create", "drop", "truncate", "rename", "add", "rename column", "index", "drop index", "rename index"),
+            (
+                "create",
+                "drop",
+                "truncate",
+                "rename",
+                "add",
+                "rename column",
+                "index",
+                "drop index",
+                "rename index",
+            ),
             (8, 1.5, 1.5, 1, 2, 1, 4, 1.5, 1),
         )[0]
         index = f"{table}_{pick(('u', 'n', 'm'))}"

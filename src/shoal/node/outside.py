@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from shoal.node.aside import Aside
 from shoal.node.catalog_thread import CatalogThread
 from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.readers import ReaderPool
@@ -32,6 +33,7 @@ class Outside:
     now: Callable[[], int] = _microseconds  # since 1970, by the wall clock
     # The operating system's: secrets are made of it, too.
     chance: random.Random = field(default_factory=random.SystemRandom)
+    aside: Callable[[asyncio.AbstractEventLoop], Aside] = Aside
     catalog_thread: Callable[[CatalogDb, asyncio.AbstractEventLoop], CatalogThread] = CatalogThread
     writer: Callable[..., Writer] = Writer
     readers: Callable[..., ReaderPool] = ReaderPool
