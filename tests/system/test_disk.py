@@ -162,7 +162,7 @@ def test_schema_changes_that_run_out_of_space_anywhere(small_disk: Path, timing_
     instance.start()
     try:
         instance.execute("CREATE TABLE t (id INT PRIMARY KEY, payload TEXT)")
-        with instance.connect(options="-c statement_timeout=30s") as connection:
+        with instance.connect() as connection:
             rows = ", ".join(f"({i}, '{'x' * 200}')" for i in range(500))
             connection.execute(f"INSERT INTO t VALUES {rows}".encode())
             outcomes = set()
@@ -175,12 +175,20 @@ def test_schema_changes_that_run_out_of_space_anywhere(small_disk: Path, timing_
                 )[pages % 4]
                 ballast = fill(small_disk)
                 os.truncate(ballast, ballast.stat().st_size - pages * PAGE_BYTES)
+                # Taking a change back needs space, too: it may have to wait for it, longer than its client does.
+                connection.execute(b"SET statement_timeout = '1s'")
                 outcomes.add(sqlstate(connection, change))
+                connection.execute(b"RESET statement_timeout")
                 assert connection.execute("SELECT count(payload) FROM t").fetchone() == (500 + pages,)
                 ballast.unlink()
                 connection.execute(f"INSERT INTO t (id, payload) VALUES ({1000 + pages}, 'x')".encode())
-            assert outcomes <= {"00000", "53100", "42704"}
-            assert connection.execute("SELECT * FROM _pico_pending_schema_change").fetchall() == []
+            assert outcomes <= {"00000", "53100", "42704", "40003"}
+            assert {"00000", "53100"} <= outcomes
+            eventually(
+                lambda: connection.execute("SELECT * FROM _pico_pending_schema_change").fetchall() == [],
+                10 * timing_scale,
+                "no change is left",
+            )
         agreed(instance, timing_scale)
         instance.kill()
         instance.start()
@@ -281,6 +289,8 @@ def stopped(own: Instance) -> Instance:
         for name in "abg":
             values = ", ".join(f"({i}, '{payload(name, i)}')" for i in range(2000))
             connection.execute(f"INSERT INTO {name} VALUES {values}".encode())
+        # The cluster's log forgets the rows: a start reads the log, and would meet the damage there.
+        connection.execute(b"ALTER SYSTEM SET raft_wal_count_max = 1")
     assert own.stop() == 0
     for file in ("data.db", "catalog.db"):  # what was logged ahead has been copied back
         assert not Path(f"{own.directory / file}-wal").exists()

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
+
+import msgspec
 
 from shoal.catalog.entries import (
     AddColumns,
@@ -54,6 +57,7 @@ from shoal.catalog.schema import (
     TierName,
 )
 from shoal.catalog.system import (
+    PICO_ENDED_SCHEMA_CHANGE,
     PICO_INDEX,
     PICO_PENDING_SCHEMA_CHANGE,
     PICO_PROPERTY,
@@ -83,6 +87,7 @@ from shoal.errors import (
 COLUMNS_MAX = 1900  # SQLite's own limit is 2,000, and an upsert names every column twice
 INDEXES_MAX = 128
 TABLES_MAX = 65_000
+ENDED_MAX = 256  # whoever waits for the end of a change looks for it among so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +101,25 @@ class Pending:
     change: SchemaChange
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A schema change that is over. `aborted` says why; None: it is committed."""
+
+    version: int
+    table_id: TableId
+    aborted: DdlAbort | None
+    index: int  # of the entry that ended it
+
+
 @dataclass(frozen=True)
 class Catalog:
     """The schema, and the changes under way. `schema.version` is that of the last one committed."""
 
     schema: Schema
     pending: Mapping[int, Pending] = field(default_factory=dict)  # by version
+    ended: Mapping[int, Ended] = field(
+        default_factory=dict
+    )  # the latest, by version, in the order they ended
     next_table_id: int = FIRST_USER_TABLE_ID  # never used twice, dropped or aborted
 
 
@@ -109,12 +127,12 @@ class Catalog:
 class Applied:
     """What an apply asks of its store: rows to write, and a table whose physical form changes.
 
-    `global_table` is (before, after) for a global table, whose physical change belongs to the apply itself.
+    `global_table` is one whose physical change belongs to the apply itself: it is on every instance.
     """
 
     catalog: Catalog
     changes: tuple[RowChange, ...]
-    global_table: tuple[Table | None, Table | None] | None = None
+    global_table: Table | None = None
 
 
 # --- checks, before the proposal -----------------------------------------------------------------
@@ -306,9 +324,9 @@ def apply(catalog: Catalog, entry: Entry, index: int, term: int) -> Applied:
         case DdlPrepare():
             return _prepare(catalog, entry.change, index, term)
         case DdlCommit():
-            return _commit(catalog, catalog.pending[entry.version])
+            return _commit(catalog, catalog.pending[entry.version], index)
         case DdlAbort():
-            return _abort(catalog, catalog.pending[entry.version])
+            return _abort(catalog, catalog.pending[entry.version], entry, index)
 
 
 def _with_tiers(catalog: Catalog, changes: Iterable[RowChange]) -> Catalog:
@@ -347,18 +365,15 @@ def _prepare(catalog: Catalog, change: SchemaChange, index: int, term: int) -> A
         blocked = replace(schema.tables_by_id[pending.table_id], operable=False)
         schema = schema.with_table(blocked, schema.version)
     changes.append(RowChange(PICO_TABLE.id, (blocked.id,), table_row(blocked)))
-    changes.append(_property("pending_schema_version", min([index, *catalog.pending])))
     changes += claims
-    prepared = replace(
-        catalog,
-        schema=schema,
-        pending={**catalog.pending, index: pending},
-        next_table_id=next_table_id,
-    )
+    changes.append(_property("next_schema_version", index + 1))
+    left = {**catalog.pending, index: pending}
+    changes += _oldest(left)
+    prepared = replace(catalog, schema=schema, pending=left, next_table_id=next_table_id)
     return Applied(prepared, tuple(changes))
 
 
-def _commit(catalog: Catalog, pending: Pending) -> Applied:
+def _commit(catalog: Catalog, pending: Pending, index: int) -> Applied:
     schema = catalog.schema
     before = schema.tables_by_id.get(pending.table_id)
     committed = after(schema, pending.change, pending.version)
@@ -368,40 +383,66 @@ def _commit(catalog: Catalog, pending: Pending) -> Applied:
         schema = schema.with_table(committed, version)
     else:
         schema = schema.without_table(pending.table_id, version)
-    changes = [
-        *_ended(catalog, pending),
-        *_rows(before, committed),
-        _property("global_schema_version", version),
-    ]
-    table = committed or before
-    assert table is not None, pending
-    left = {version: other for version, other in catalog.pending.items() if version != pending.version}
-    return Applied(
-        replace(catalog, schema=schema, pending=left),
-        tuple(changes),
-        None if table.is_sharded else (before, committed),
-    )
+    ended, changes = _ended(catalog, pending, None, index)
+    changes += [*_rows(before, committed), _property("global_schema_version", version)]
+    is_global = committed is not None and not committed.is_sharded
+    return Applied(replace(ended, schema=schema), tuple(changes), committed if is_global else None)
 
 
-def _abort(catalog: Catalog, pending: Pending) -> Applied:
+def _abort(catalog: Catalog, pending: Pending, entry: DdlAbort, index: int) -> Applied:
     schema = catalog.schema
-    changes = _ended(catalog, pending)
+    ended, changes = _ended(catalog, pending, entry, index)
     if isinstance(pending.change, CreateTable):
         changes.append(RowChange(PICO_TABLE.id, (pending.table_id,), None))
     else:
         restored = replace(schema.tables_by_id[pending.table_id], operable=True)
         schema = schema.with_table(restored, schema.version)
         changes.append(RowChange(PICO_TABLE.id, (restored.id,), table_row(restored)))
+    return Applied(replace(ended, schema=schema), tuple(changes))
+
+
+def _ended(
+    catalog: Catalog, pending: Pending, aborted: DdlAbort | None, index: int
+) -> tuple[Catalog, list[RowChange]]:
+    """It isn't under way any more, and how it ended is told to whoever asks later."""
     left = {version: other for version, other in catalog.pending.items() if version != pending.version}
-    return Applied(replace(catalog, schema=schema, pending=left), tuple(changes))
-
-
-def _ended(catalog: Catalog, pending: Pending) -> list[RowChange]:
-    others = [version for version in catalog.pending if version != pending.version]
-    return [
+    made = Ended(pending.version, pending.table_id, aborted, index)
+    ended = {**catalog.ended, pending.version: made}
+    changes = [
         RowChange(PICO_PENDING_SCHEMA_CHANGE.id, (pending.table_id,), None),
-        _property("pending_schema_version", min(others, default=None)),
+        *_oldest(left),
+        RowChange(PICO_ENDED_SCHEMA_CHANGE.id, (pending.version,), _ended_row(made)),
     ]
+    while len(ended) > ENDED_MAX:
+        forgotten = next(iter(ended))
+        del ended[forgotten]
+        changes.append(RowChange(PICO_ENDED_SCHEMA_CHANGE.id, (forgotten,), None))
+    return replace(catalog, pending=left, ended=ended), changes
+
+
+def _oldest(pending: Mapping[int, Pending]) -> list[RowChange]:
+    """The properties that show the oldest of the changes under way."""
+    version = min(pending, default=None)
+    change = None if version is None else msgspec.json.decode(change_to_json(pending[version].change))
+    return [_property("pending_schema_change", change), _property("pending_schema_version", version)]
+
+
+def _ended_row(ended: Ended) -> Row:
+    why = ended.aborted
+    told = (
+        ("committed", None, None, None) if why is None else ("aborted", why.sqlstate, why.cause, why.detail)
+    )
+    return (ended.version, ended.table_id, *told, ended.index)
+
+
+def _ended_of_row(row: Row) -> Ended:
+    version, table_id, outcome, sqlstate, cause, detail, index = row
+    aborted = None
+    if outcome != "committed":
+        aborted = DdlAbort(
+            cast(int, version), cast(str, sqlstate), cast(str, cause), cast("str | None", detail)
+        )
+    return Ended(cast(int, version), TableId(cast(int, table_id)), aborted, cast(int, index))
 
 
 def _rows(before: Table | None, committed: Table | None) -> list[RowChange]:
@@ -451,4 +492,5 @@ def catalog_of_rows(rows: Mapping[TableId, Iterable[Row]]) -> Catalog:
     )
     next_table_id = properties.get("next_table_id", str(FIRST_USER_TABLE_ID))
     assert isinstance(next_table_id, str)
-    return Catalog(schema, pending, int(next_table_id))
+    ended = sorted(map(_ended_of_row, rows[PICO_ENDED_SCHEMA_CHANGE.id]), key=lambda ended: ended.index)
+    return Catalog(schema, pending, {each.version: each for each in ended}, int(next_table_id))

@@ -33,12 +33,14 @@ from shoal.catalog.entries import (
 )
 from shoal.catalog.schema import Index, Schema, Table, TableId
 from shoal.catalog.system import (
+    PICO_ENDED_SCHEMA_CHANGE,
     PICO_INDEX,
     PICO_PENDING_SCHEMA_CHANGE,
     PICO_PROPERTY,
     PICO_TABLE,
     PICO_TIER,
     PICO_USER,
+    SCHEMA_PROPERTIES,
     Row,
 )
 from shoal.types.values import Stored
@@ -141,7 +143,8 @@ _SCHEMA_ROWS: Final[Mapping[int, tuple[Key, ...]]] = {
     PICO_TABLE.id: ((),),
     PICO_INDEX.id: ((),),
     PICO_PENDING_SCHEMA_CHANGE.id: ((),),
-    PICO_PROPERTY.id: (("global_schema_version",), ("next_table_id",), ("pending_schema_version",)),
+    PICO_ENDED_SCHEMA_CHANGE.id: ((),),
+    PICO_PROPERTY.id: tuple((key,) for key in SCHEMA_PROPERTIES),
 }
 _OF_SCHEMA_CHANGES: Final = tuple(
     Range.of_key(table_id, key) if key else Range(table_id)

@@ -206,6 +206,14 @@ PICO_PENDING_SCHEMA_CHANGE: Final = _define(
     "table_id",
     "schema changes that are prepared and neither committed nor aborted",
 )
+PICO_ENDED_SCHEMA_CHANGE: Final = _define(
+    601,
+    "_pico_ended_schema_change",
+    "schema_version unsigned,table_id unsigned,outcome string,sqlstate string?,cause string?,detail string?,"
+    "index unsigned",
+    "schema_version",
+    "how the latest schema changes ended: committed, or aborted and why",
+)
 
 SYSTEM_TABLES: Final = (
     PICO_TABLE,
@@ -222,6 +230,16 @@ SYSTEM_TABLES: Final = (
     PICO_DB_CONFIG,
     PICO_BUCKET,
     PICO_PENDING_SCHEMA_CHANGE,
+    PICO_ENDED_SCHEMA_CHANGE,
+)
+
+# The rows of _pico_property that schema changes write.
+SCHEMA_PROPERTIES: Final = (
+    "global_schema_version",
+    "next_schema_version",
+    "next_table_id",
+    "pending_schema_change",
+    "pending_schema_version",
 )
 
 

@@ -13,6 +13,7 @@ from shoal.governor.rules.buckets import give_buckets_an_owner
 from shoal.governor.rules.hand_over import hand_over
 from shoal.governor.rules.members import follow_the_log
 from shoal.governor.rules.replicasets import become_ready
+from shoal.governor.rules.schema_changes import finish_schema_changes
 from shoal.governor.rules.states import reach_targets
 from shoal.governor.rules.voters import choose_voters
 from shoal.governor.state import Cluster, Lane, Step
@@ -26,6 +27,7 @@ RULES: Final[tuple[Rule, ...]] = (
     follow_the_log,
     choose_voters,
     become_ready,
+    finish_schema_changes,
     give_buckets_an_owner,
 )
 

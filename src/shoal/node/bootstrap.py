@@ -139,6 +139,7 @@ def _first_entry(
         "cluster_version": __version__,
         "system_catalog_version": __version__,
         "global_schema_version": 0,
+        "next_schema_version": 1,
     }
     changes += [put(PICO_PROPERTY, (key, json_text(value))) for key, value in properties.items()]
     return Dml(tuple(changes), ADMIN_ID)

@@ -182,6 +182,12 @@ class CatalogLog:
             if proposal.index is None or proposal.index <= index:
                 self._end(counter, OutcomeUnknown(error))
 
+    def on_given_up(self, last: int, error: ShoalError) -> None:
+        """The leader has forgotten what came after `last`: it joined no log, and never will."""
+        self._tail = None
+        for counter in [counter for index, counter in self._placed.items() if index > last]:
+            self._end(counter, error)
+
     def _end(self, counter: int, error: Exception) -> None:
         proposal = self._proposals.pop(counter, None)
         if proposal is not None:
@@ -278,9 +284,9 @@ class CatalogLog:
                 return None
             await self._wait(needed, deadline)
 
-    async def propose_at(self, decision: Decision, at: int) -> None:
-        """On the leader, for the governor: what was decided on the state after that entry goes into the log, or
-        RetryableError says why not. There it is planned anew, so nothing is tried twice."""
+    async def propose_at(self, decision: Decision, at: int) -> bool:
+        """On the leader, for the governor: what was decided on the state after that entry goes into the log. False: other
+        entries came between, which are applied by now. There it is planned anew, so nothing is tried twice."""
         term = self._raft.term
         predicate = Predicate(self._raft.core.log.term_at(Index(at)) or 0, at, decision.ranges)
         self._counter += 1
@@ -288,11 +294,12 @@ class CatalogLog:
         proposal = self._proposals[counter] = _Proposal(self._loop.create_future())
         try:
             reply = self.accept(term, predicate, (self._process, counter), decision.entry)
-            if reply.conflict is not None:
-                raise RetryableError(reply.conflict)
             deadline = self._loop.time() + DEADLINE_SECONDS
-            if await self._settled(proposal, counter, reply.index, deadline) is None:
-                raise RetryableError("another leader's entry took its place")
+            if reply.conflict is not None:
+                _log.debug("not proposed: %s", reply.conflict)
+                await self._wait(reply.index, deadline)
+                return False
+            return await self._settled(proposal, counter, reply.index, deadline) is not None
         finally:
             if self._proposals.pop(counter, None) is not None and proposal.index is not None:
                 self._placed.pop(proposal.index, None)

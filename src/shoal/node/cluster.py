@@ -13,7 +13,7 @@ import logging
 import random
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -232,13 +232,17 @@ class Cluster:
         loop: asyncio.AbstractEventLoop,
         *,
         settings: Callable[[], ClusterSettings],
+        apply: Callable[[int], Awaitable[None]],
+        up_to_date: Callable[[], Awaitable[None]],
         fail: Callable[[Fault], None],
     ) -> None:
+        """`apply` a pending schema change to our own tables; `up_to_date`: until they are what the catalog shows."""
         config = place.config
         self._config = config
         self._place = place
         self._loop = loop
         self._fail = fail
+        self._up_to_date = up_to_date
         self.identity = identity = arrival.identity
         self.rpc = place.rpc
         self._scale = scale = config.timing_scale
@@ -263,6 +267,7 @@ class Cluster:
             tick_seconds=config.raft_tick_ms / 1000 * scale,
             send=self._send,
             on_saved=self.log.on_saved,
+            on_given_up=self.log.on_given_up,
             settings=settings,
             fail=fail,
         )
@@ -278,7 +283,16 @@ class Cluster:
             address=self.address,
             scale=scale,
         )
-        self._governing = Governing(self.raft, self.log, lambda: self.topology, loop, scale)
+        self._governing = Governing(
+            self.raft,
+            self.log,
+            self.rpc,
+            loop,
+            topology=lambda: self.topology,
+            address=self.address,
+            apply=apply,
+            scale=scale,
+        )
         self.rpc.handle(Propose, lambda caller, request, deadline: self.log.on_propose(request))
         self.rpc.on_one_way(self._receive)
         self.rpc.on_link(self._on_link)
@@ -306,6 +320,7 @@ class Cluster:
             async with asyncio.timeout(self._config.boot_timeout):
                 while self.instance is None:  # the entry that we joined by has not come yet
                     await self.log.next_change()
+                await self._catch_up()
                 incarnation = self.instance.target.incarnation
                 await self._membership.go_online(request, self._config.boot_timeout)
                 while not self.instance.is_online or self.instance.current.incarnation <= incarnation:
@@ -314,6 +329,11 @@ class Cluster:
             raise CannotConnectNow(
                 f"the instance did not come Online in {self._config.boot_timeout:g} s: is a majority of the voters there?"
             ) from None
+
+    async def _catch_up(self) -> None:
+        """With the log, and with what it asks of our tables."""
+        await self.log.catch_up(self._loop.time() + self._config.boot_timeout)
+        await self._up_to_date()
 
     async def leave(self) -> None:
         """Says good-bye: hands leadership over, and is Offline. All of it in a bounded time, or not."""
@@ -374,10 +394,13 @@ class Cluster:
     def address(self, raft_id: int) -> str | None:
         return self.topology.address(raft_id, RPC) or self._joined_through.get(raft_id)
 
-    def owners(self, table: Table) -> list[int]:
-        """The raft ids of the instances that hold a sharded table's rows."""
-        tier = self.log.catalog.schema.tiers[table.distribution.tier].name  # type: ignore[union-attr]
-        return [instance.raft_id for instance in self.topology.owners(tier)]
+    def is_master(self, tier: TierName) -> bool:
+        """Does this instance hold a master's tables of that tier, as far as it has applied the log?"""
+        instance = self.instance
+        if instance is None or instance.is_expelled or instance.tier != tier:
+            return False
+        replicaset = self.topology.replicasets[instance.replicaset]
+        return replicaset.current_master == instance.name and replicaset.state != "expelled"
 
     def refuse_foreign(self, tier: TierName) -> None:
         """Raises if another instance has the rows of the tier's tables."""

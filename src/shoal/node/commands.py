@@ -217,7 +217,7 @@ class Commands:
                     if await node.schema_changes.carry_out(change, user_id):
                         session.wrote()
         except TimeoutError:
-            raise QueryCanceled("timeout", detail="It waited for another schema change.") from None
+            raise QueryCanceled("timeout", detail="The schema change has not begun.") from None
         except OutcomeUnknown as error:
             error.message = "timeout" if limit.expired() else self._executing.stopped().message
             raise

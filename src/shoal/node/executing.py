@@ -329,6 +329,7 @@ class Executing:
             table is None
             or table.version != program.writes.version
             or not (table.operable and table.is_sharded)
+            or table.id in self._node.own_tables.behind
         ):
             self._max_rows = max_rows
             session.run_task(self._write_later(portal))
@@ -357,6 +358,7 @@ class Executing:
             and table.is_sharded
             and table.operable
             and table.version == program.writes.version
+            and table.id not in self._node.own_tables.behind
         )
 
     def _on_written(self, outcome: Outcome[Written]) -> None:
@@ -408,6 +410,10 @@ class Executing:
             if not table.operable:
                 with self.stoppable():
                     await node.log.next_change()
+                continue
+            if table.id in node.own_tables.behind:
+                with self.stoppable():
+                    await node.own_tables.until_up_to_date(table.id)
                 continue
             values, timeout_ms = self._values(portal), session.settings.statement_timeout_ms
             if table.is_sharded:
@@ -492,6 +498,8 @@ class Executing:
                 return False
             with self.stoppable():
                 await node.log.next_change()
+        if many.table.id in node.own_tables.behind:
+            return False
         self._metrics.statements += 1
         work = ManyWork(many, node.guard, session.settings.statement_timeout_ms)
         self._work = work.control

@@ -31,7 +31,7 @@ import uvloop
 
 from shoal import __version__
 from shoal.catalog.apply import Catalog
-from shoal.catalog.schema import Schema, Table, TableId
+from shoal.catalog.schema import Schema, Sharded, Table, TableId, TierName
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
 from shoal.catalog.system import PICO_DB_CONFIG, PICO_USER
 from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
@@ -45,6 +45,7 @@ from shoal.node.execute import Guard, Turn, write
 from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
+from shoal.node.own_tables import OwnTables
 from shoal.node.pg_server import PgServer
 from shoal.node.statements import Statements
 from shoal.node.users import ADMIN_ID, User, users_of_rows
@@ -155,17 +156,16 @@ class Node:
         self.cluster = cluster
         self.log = cluster.log
         self.log.on_change(self._on_change)
-        self.statements = Statements(lambda: self.log.catalog.schema, cluster.refuse_foreign)
-        self.schema_changes = SchemaChanges(
+        self.own_tables = OwnTables(
             cluster.log,
             self.writer,
-            cluster.raft,
             cluster.rpc,
             self.loop,
-            self_id=cluster.identity.raft_id,
-            owners=cluster.owners,
-            address=cluster.address,
+            is_master=cluster.is_master,
+            fail=self.fail,
         )
+        self.statements = Statements(lambda: self.log.catalog.schema, self._refuse_out_of_reach)
+        self.schema_changes = SchemaChanges(cluster.log)
         self.applied = Applied(
             cluster.log,
             cluster.rpc,
@@ -179,6 +179,20 @@ class Node:
         self.facts[SessionFact.INSTANCE_UUID] = cluster.identity.instance_uuid
         cluster.raft.on_role(self._on_leader)
         cluster.on_topology.append(self._on_leader)
+        cluster.on_topology.append(self._on_mastership)
+        self._masters_in: frozenset[TierName] = frozenset()
+
+    def _on_mastership(self) -> None:
+        before, tiers = self._masters_in, self.schema.tiers
+        self._masters_in = frozenset(tier for tier in tiers if self.cluster.is_master(tier))
+        if not self._masters_in <= before:
+            self.own_tables.follow_all()
+
+    def _refuse_out_of_reach(self, table: Table) -> None:
+        """Raises if a statement can't have the rows of a sharded table: not here, or not now."""
+        assert isinstance(table.distribution, Sharded), table
+        self.cluster.refuse_foreign(table.distribution.tier)
+        self.own_tables.refuse_unread(table)
 
     def _on_leader(self) -> None:
         leader = self.cluster.topology.by_raft_id.get(self.cluster.raft.leader)
@@ -234,7 +248,7 @@ class Node:
         return [str(row[3]) for row in rows]
 
     async def close(self) -> None:
-        await self.schema_changes.stop()
+        await self.own_tables.stop()
         # The last one to close a file copies its write-ahead log back, and readers can't.
         await self.loop.run_in_executor(None, self.readers.stop)
         self.point_reader.close()
@@ -277,11 +291,19 @@ async def opened(
         salt = secrets.token_bytes(SALT_BYTES)
         arrival = await found_or_joined(place, _now(), salt)
         node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics or Metrics())
-        cluster = Cluster(place, arrival, loop, settings=lambda: node.cluster_settings, fail=node.fail)
+        cluster = Cluster(
+            place,
+            arrival,
+            loop,
+            settings=lambda: node.cluster_settings,
+            apply=lambda version: node.own_tables.apply(version),
+            up_to_date=lambda: node.own_tables.until_none_is_behind(),
+            fail=node.fail,
+        )
         stack.pop_all()  # from now on they are the cluster's
         node.join(cluster)
         try:
-            await node.schema_changes.recover()
+            await node.own_tables.recover()
             cluster.start()
             async with admitting(node) if admitting is not None else contextlib.nullcontext():
                 await _unless_stopped(node, cluster.come_online())

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from shoal.catalog.settings import ClusterSettings
-from shoal.errors import DiskFull, Fault, IoError, NotLeader
+from shoal.errors import DiskFull, Fault, IoError, NotLeader, ShoalError
 from shoal.node.catalog_thread import CatalogThread, Result
 from shoal.raft.messages import (
     NOBODY,
@@ -77,6 +77,7 @@ class RaftLoop:
         tick_seconds: float,
         send: Callable[[int, bytes], None],
         on_saved: Callable[[Saved], None],
+        on_given_up: Callable[[Index, ShoalError], None],
         settings: Callable[[], ClusterSettings],
         fail: Callable[[Fault], None],
     ) -> None:
@@ -86,6 +87,7 @@ class RaftLoop:
         self._tick_seconds = tick_seconds
         self._send = send
         self._on_saved = on_saved
+        self._on_given_up = on_given_up
         self._settings = settings
         self._fail = fail
         self._on_role: list[Callable[[], None]] = []
@@ -94,6 +96,7 @@ class RaftLoop:
         self._scheduled = False
         self._saving = False
         self._making_snapshot = False
+        self._refusing: ShoalError | None = None
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._reads: dict[int, asyncio.Future[tuple[int, int]]] = {}
@@ -182,6 +185,9 @@ class RaftLoop:
         self.wake()
 
     def propose(self, data: Sequence[bytes]) -> Index:
+        """Raises NotLeader, ProposalDropped, or what the disk says as long as it takes nothing."""
+        if self._refusing is not None:
+            raise self._refusing
         index = self.core.propose(data)
         self.wake()
         return index
@@ -296,14 +302,31 @@ class RaftLoop:
         def done(result: Result[Saved]) -> None:
             error = result.error
             if error is None:
+                self._refusing = None
                 self._on_done(ready, result.get())
             elif isinstance(error, DiskFull | IoError):
-                _log.error("saving to catalog.db failed, and is tried again: %s", error.message)
-                self._loop.call_later(_AGAIN_SECONDS, self._thread.post, job, done)
+                self._on_refused(ready, error, lambda: self._thread.post(job, done))
             else:
                 self._fail(error if isinstance(error, Fault) else Fault(f"saving failed: {error.message}"))
 
         self._thread.post(job, done)
+
+    def _on_refused(self, ready: Ready, error: ShoalError, again: Callable[[], None]) -> None:
+        """The disk takes nothing now. Nothing of it is saved."""
+        if self.core.give_up(ready):
+            _log.error("saving to catalog.db failed: %s", error.message)
+            self._saving = False
+            self._on_given_up(self.core.log.last_index, error)
+            self._pump()
+            return
+        _log.error("saving to catalog.db failed, and is tried again: %s", error.message)
+        self._refusing = error
+        if self.is_leader:
+            # Whoever can't apply leads badly. Another may have space.
+            others = sorted(self.caught_up() & {*self.core.membership.voters} - {self.core.id})
+            if others:
+                self.transfer_leadership(others[0])
+        self._loop.call_later(_AGAIN_SECONDS, again)
 
     def _on_done(self, ready: Ready, saved: Saved) -> None:
         self._saving = False

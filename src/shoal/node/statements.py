@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
-from shoal.catalog.schema import Schema, Sharded, Table, TierName
+from shoal.catalog.schema import Schema, Table
 from shoal.errors import ShoalError, StalePlan
 from shoal.node.settings import SessionSettings
 from shoal.pgwire.messages import (
@@ -279,9 +279,9 @@ def _hinting(text: str) -> Iterator[None]:
 class Statements:
     """The instance's prepared statements, by text, the client's parameter types and time zone."""
 
-    def __init__(self, schema: Callable[[], Schema], refuse_foreign: Callable[[TierName], None]) -> None:
+    def __init__(self, schema: Callable[[], Schema], refuse_out_of_reach: Callable[[Table], None]) -> None:
         self._schema = schema
-        self._refuse_foreign = refuse_foreign  # raises if the tier's rows are at another instance
+        self._refuse_out_of_reach = refuse_out_of_reach  # raises if a sharded table's rows can't be had
         self._by_text: BoundedCache[tuple[str, tuple[int, ...], Zone], Prepared] = BoundedCache(
             CACHED_MAX, CACHED_CHARACTERS_MAX
         )
@@ -414,10 +414,9 @@ class Statements:
         match statement:
             case ast.Query() | ast.Insert() | ast.Update() | ast.Delete():
                 bound = bind(statement, schema, oids, settings.for_binding())
-                for tier in {
-                    t.distribution.tier for t in bound.tables if isinstance(t.distribution, Sharded)
-                }:
-                    self._refuse_foreign(tier)
+                for table in bound.tables:
+                    if table.is_sharded:
+                        self._refuse_out_of_reach(table)
                 prepared.run_program(bound, compile_program(bound, schema))
             case ast.Explain():
                 bound = bind(statement.statement, schema, oids, settings.for_binding())

@@ -143,12 +143,6 @@ class HasApplied(msgspec.Struct, frozen=True, array_like=True, tag="applied"):
 
 
 class ApplySchemaChange(msgspec.Struct, frozen=True, array_like=True, tag="ddl"):
-    """From the leader to who holds the table's rows: make it so, as far as your catalog shows it pending."""
-
-    version: int
-
-
-class RevertSchemaChange(msgspec.Struct, frozen=True, array_like=True, tag="undo"):
-    """It will be aborted: take back what was done."""
+    """From the leader to a master of the table's tier: make it so, as far as your catalog shows it pending."""
 
     version: int

@@ -233,8 +233,7 @@ class CatalogDb:
         self._rows.apply(catalog.schema, applied.changes)
         if applied.global_table is not None:
             # The old physical table stays: statements that were planned before may still have their turn.
-            before, after = applied.global_table
-            tables.migrate(self._connection, before, after, schema="main")
+            tables.conform(self._connection, applied.global_table, schema="main")
         return AppliedEntry(index, term, record, None, applied)
 
     def _changed_auth(self, entry: ChangeAuth) -> RowChange:
@@ -250,15 +249,6 @@ class CatalogDb:
             return
         with self._transaction():
             self._log.compact(index)
-
-    def append(self, entry: entries.Entry, time: int) -> tuple[Index, Applied]:
-        """A log of one: nobody else has to agree."""
-        state = self._log.hard_state
-        index, term = Index(self.last_index + 1), Term(max(state.term, 1))
-        data = entries.encode_record(Record(time, (0, 0), entry))
-        made = Entry(index, term, EntryKind.NORMAL, data)
-        (done,) = self.save(Save(HardState(term, state.vote, index), (made,), (made,)))
-        return index, done.applied
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -401,7 +391,7 @@ class CatalogDb:
         with self._transaction(keep=False):
             if before is not None:
                 tables.refuse_missing_values(self._connection, before, after, schema="main")
-            tables.migrate(self._connection, before, after, schema="main")
+            tables.conform(self._connection, after, schema="main")
 
     def read(self, sql: str, bindings: Sequence[Stored] = ()) -> list[Row]:
         try:

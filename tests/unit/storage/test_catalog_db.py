@@ -39,6 +39,7 @@ from shoal.storage.raft_log import MemberIdentity
 from shoal.storage.sqlite import Settings, SqliteFiles
 from tests.unit.raft.store_conformance import Make, StoreConformance
 from tests.unit.storage.catalog_dump import dump, normal
+from tests.unit.storage.log_of_one import append
 
 CHUNK_BYTES = 1000
 
@@ -259,6 +260,7 @@ def test_listeners_are_told_what_changed(pair: tuple[CatalogDb, CatalogDb]) -> N
         ("deleted", None),
         ("changed", ("changed", "1.0")),
         ("new", ("new", None)),
+        ("next_schema_version", ("next_schema_version", str(source.catalog.schema.version + 1))),
         ("next_table_id", ("next_table_id", "1026")),
         ("global_schema_version", ("global_schema_version", str(source.catalog.schema.version))),
     }
@@ -478,7 +480,7 @@ def test_the_size_of_the_log_is_known(pair: tuple[CatalogDb, CatalogDb]) -> None
     assert (db.log_count, db.log_bytes) == (3, 2 * size)
     Life(other).create(1025, "t")
     for _ in range(10):
-        other.append(entries.Nop(), 0)
+        append(other, entries.Nop())
     install(other, db)
     assert (db.log_count, db.log_bytes) == (0, 0)
 
