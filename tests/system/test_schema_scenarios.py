@@ -46,6 +46,12 @@ def test_every_master_has_the_tables(clusters: Clusters, timing_scale: float) ->
         connection.execute("ALTER TABLE s ADD COLUMN w TEXT")
         connection.execute("CREATE INDEX s_w ON s (w)")
     agree(cluster, timing_scale)
-    for change in ("TRUNCATE s", "DROP INDEX s_w", "ALTER TABLE s RENAME TO r", "DROP TABLE u", "DROP TABLE g"):
+    for change in (
+        "TRUNCATE s",
+        "DROP INDEX s_w",
+        "ALTER TABLE s RENAME TO r",
+        "DROP TABLE u",
+        "DROP TABLE g",
+    ):
         cluster.follower().execute(change)
     agree(cluster, timing_scale)

@@ -102,7 +102,6 @@ class Membership:
         self._topology = topology
         self._address = address
         self._scale = scale
-        self.told_leader = 0  # by another instance, for one that hears nobody itself: worth one question
         self._joining = asyncio.Lock()
         rpc.handle(Join, self._on_join)
         rpc.handle(GoOnline, lambda caller, request, deadline: self._on_go_online(request))
@@ -141,8 +140,7 @@ class Membership:
     ) -> Done:
         deadline = time.monotonic() + seconds
         while True:
-            leader = self._leader() or self.told_leader
-            self.told_leader = 0
+            leader = self._leader()
             try:
                 if leader == self._self_id:
                     return await here(request)  # type: ignore[arg-type,misc,no-any-return]
