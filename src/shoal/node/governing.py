@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from shoal.catalog.apply import Pending, after
-from shoal.catalog.cas import Range
-from shoal.catalog.entries import Dml, Entry
+from shoal.catalog.entries import Dml
 from shoal.catalog.members import TABLE_IDS
 from shoal.catalog.system import PICO_PENDING_SCHEMA_CHANGE, PICO_TIER
 from shoal.errors import AdminShutdown, CannotConnectNow, OutcomeUnknown, RetryableError, ShoalError
@@ -148,13 +147,15 @@ class Governing:
             verdicts=self._verdicts,
         )
         for step in plan(cluster, frozenset(self._busy)):
-            self._busy[step.lane] = step, self._loop.create_task(self._carry_out(step))
+            task = self._loop.create_task(self._carry_out(step, self._log.applied))
+            self._busy[step.lane] = step, task
 
-    async def _carry_out(self, step: Step) -> None:
+    async def _carry_out(self, step: Step, at: int) -> None:
+        """It was planned on the state after entry `at`; by now there may be more."""
         failures = self._failures.pop(step.lane, 0)
         try:
             _log.info("governor: %s", step.why)
-            if await self._take(step):
+            if await self._take(step, at):
                 failures = 0
             else:
                 failures += 1
@@ -164,7 +165,7 @@ class Governing:
             del self._busy[step.lane]
             self.wake()
 
-    async def _take(self, step: Step) -> bool:
+    async def _take(self, step: Step, at: int) -> bool:
         """False: not now."""
         try:
             match step:
@@ -172,7 +173,7 @@ class Governing:
                     await self._ask_for_verdict(step)
                 case _:
                     async with asyncio.timeout(_STEP_SECONDS * self._scale):
-                        await self._change(step)
+                        await self._change(step, at)
         except TimedOut:
             return True  # it may well be at it: that it takes long is no reason to wait longer
         except (*_ON_THE_WAY, TimeoutError) as error:
@@ -183,12 +184,12 @@ class Governing:
             return False
         return True
 
-    async def _change(self, step: Step) -> None:
+    async def _change(self, step: Step, at: int) -> None:
         match step:
             case Write():
-                await self._propose(Dml(step.changes, ADMIN_ID), step.ranges)
+                await self._log.propose_at(Decision(Dml(step.changes, ADMIN_ID), step.ranges), at)
             case EndChange():
-                await self._propose(step.entry, step.ranges)
+                await self._log.propose_at(Decision(step.entry, step.ranges), at)
             case AddLearner():
                 await self._change_members(ChangeKind.ADD_LEARNER, step.raft_id)
             case AddVoter():
@@ -198,9 +199,6 @@ class Governing:
             case HandOver():
                 self._raft.transfer_leadership(step.raft_id)
                 await self._raft.until(lambda: not self._raft.is_leader)
-
-    async def _propose(self, entry: Entry, ranges: tuple[Range, ...]) -> None:
-        await self._log.propose_at(Decision(entry, ranges), self._log.applied)
 
     async def _change_members(self, kind: ChangeKind, raft_id: int) -> None:
         index = self._raft.propose_change(MembershipChange(kind, RaftId(raft_id)))
