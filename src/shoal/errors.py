@@ -375,6 +375,16 @@ class WrongObjectType(ShoalError):
     sqlstate = "42809"
 
 
+class InvalidGrantOperation(ShoalError):
+    """There is no such privilege on such an object, or no such grantee for it."""
+
+    sqlstate = "0LP01"
+
+
+class DependentObjectsStillExist(ShoalError):
+    sqlstate = "2BP01"
+
+
 class StatementInvalidated(ShoalError):
     """adr/000: a table of the prepared statement changed, and the client asked to be told."""
 

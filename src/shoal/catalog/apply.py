@@ -1,4 +1,4 @@
-"""What a log entry does to the catalog: rows in, rows out, and the schema that follows.
+"""What a log entry does to the catalog: rows in, rows out, and the schema and rights that follow.
 
 Here: Catalog, the state; check(), which refuses a schema change before it is proposed; apply(), which
 must never refuse.
@@ -18,11 +18,13 @@ from typing import cast
 import msgspec
 
 from shoal.catalog.entries import (
+    Acl,
     AddColumns,
-    ChangeAuth,
     ColumnSpec,
     CreateIndex,
+    CreateRole,
     CreateTable,
+    CreateUser,
     DdlAbort,
     DdlCommit,
     DdlPrepare,
@@ -41,6 +43,7 @@ from shoal.catalog.entries import (
     change_from_json,
     change_to_json,
 )
+from shoal.catalog.rights import FIRST_USER_ID, ObjectType, Rights, revoke_change, rights_of_rows
 from shoal.catalog.schema import (
     BUCKET_ID,
     BUCKET_ID_NAME,
@@ -60,9 +63,11 @@ from shoal.catalog.system import (
     PICO_ENDED_SCHEMA_CHANGE,
     PICO_INDEX,
     PICO_PENDING_SCHEMA_CHANGE,
+    PICO_PRIVILEGE,
     PICO_PROPERTY,
     PICO_TABLE,
     PICO_TIER,
+    PICO_USER,
     SYSTEM_TABLES,
     Row,
     index_rows,
@@ -113,7 +118,12 @@ class Ended:
 
 @dataclass(frozen=True)
 class Catalog:
-    """The schema, and the changes under way. `schema.version` is that of the last one committed."""
+    """The schema, the changes under way, and who may do what. `schema.version` is that of the last change committed,
+    of rights, too.
+
+    Rows of other tables come and go without another Catalog: whoever sees the same object knows that neither tables
+    nor rights have changed.
+    """
 
     schema: Schema
     pending: Mapping[int, Pending] = field(default_factory=dict)  # by version
@@ -121,6 +131,8 @@ class Catalog:
         default_factory=dict
     )  # the latest, by version, in the order they ended
     next_table_id: int = FIRST_USER_TABLE_ID  # never used twice, dropped or aborted
+    rights: Rights = field(default_factory=Rights)
+    next_user_id: int = FIRST_USER_ID  # roles have ids of these, too; never used twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +328,12 @@ def column_spec(column: Column) -> ColumnSpec:
 
 def apply(catalog: Catalog, entry: Entry, index: int, term: int) -> Applied:
     match entry:
-        case Nop() | ChangeAuth():
-            # ChangeAuth's row needs the user's other columns: the store reads and writes it.
+        case Nop():
             return Applied(catalog, ())
         case Dml():
-            return Applied(_with_tiers(catalog, entry.changes), entry.changes)
+            return Applied(_with_rights(_with_tiers(catalog, entry.changes), entry.changes), entry.changes)
+        case Acl():
+            return _changed_rights(catalog, entry, index)
         case DdlPrepare():
             return _prepare(catalog, entry.change, index, term)
         case DdlCommit():
@@ -340,6 +353,34 @@ def _with_tiers(catalog: Catalog, changes: Iterable[RowChange]) -> Catalog:
     if tiers == catalog.schema.tiers:
         return catalog
     return replace(catalog, schema=replace(catalog.schema, tiers=tiers))
+
+
+def _with_rights(catalog: Catalog, changes: Iterable[RowChange]) -> Catalog:
+    rights = catalog.rights.changed(changes)
+    return catalog if rights is catalog.rights else replace(catalog, rights=rights)
+
+
+def _changed_rights(catalog: Catalog, entry: Acl, index: int) -> Applied:
+    changes = [_stamped(change, index) for change in entry.rows]
+    changes.append(_property("global_schema_version", index))
+    changes.append(_property("next_schema_version", index + 1))
+    if isinstance(entry.change, CreateUser | CreateRole):
+        catalog = replace(catalog, next_user_id=entry.change.user_id + 1)
+    rights = catalog.rights.changed(changes)
+    schema = replace(catalog.schema, version=index)
+    return Applied(replace(catalog, schema=schema, rights=rights), tuple(changes))
+
+
+def _stamped(change: RowChange, version: int) -> RowChange:
+    """With the version of the entry that it came by."""
+    row = change.row
+    if row is None:
+        return change
+    if change.table_id == PICO_USER.id:
+        return RowChange(change.table_id, change.key, (*row[:2], version, *row[3:]))
+    if change.table_id == PICO_PRIVILEGE.id:
+        return RowChange(change.table_id, change.key, (*row[:5], version))
+    return change
 
 
 def _prepare(catalog: Catalog, change: SchemaChange, index: int, term: int) -> Applied:
@@ -385,8 +426,23 @@ def _commit(catalog: Catalog, pending: Pending, index: int) -> Applied:
         schema = schema.without_table(pending.table_id, version)
     ended, changes = _ended(catalog, pending, None, index)
     changes += [*_rows(before, committed), _property("global_schema_version", version)]
+    if committed is None:
+        changes += _grants_on(catalog.rights, pending.table_id)
+    rights = catalog.rights.changed(changes)
     is_global = committed is not None and not committed.is_sharded
-    return Applied(replace(ended, schema=schema), tuple(changes), committed if is_global else None)
+    return Applied(
+        replace(ended, schema=schema, rights=rights), tuple(changes), committed if is_global else None
+    )
+
+
+def _grants_on(rights: Rights, table_id: TableId) -> list[RowChange]:
+    """They go with the table."""
+    return [
+        revoke_change(grantee, held)
+        for grantee, all_held in sorted(rights.grants.items())
+        for held in sorted(all_held)
+        if held.object_type == ObjectType.TABLE and held.object_id == table_id
+    ]
 
 
 def _abort(catalog: Catalog, pending: Pending, entry: DdlAbort, index: int) -> Applied:
@@ -491,6 +547,14 @@ def catalog_of_rows(rows: Mapping[TableId, Iterable[Row]]) -> Catalog:
         {tier.name: tier for tier in tiers},
     )
     next_table_id = properties.get("next_table_id", str(FIRST_USER_TABLE_ID))
-    assert isinstance(next_table_id, str)
+    next_user_id = properties.get("next_user_id", str(FIRST_USER_ID))
+    assert isinstance(next_table_id, str) and isinstance(next_user_id, str)
     ended = sorted(map(_ended_of_row, rows[PICO_ENDED_SCHEMA_CHANGE.id]), key=lambda ended: ended.index)
-    return Catalog(schema, pending, {each.version: each for each in ended}, int(next_table_id))
+    return Catalog(
+        schema,
+        pending,
+        {each.version: each for each in ended},
+        int(next_table_id),
+        rights_of_rows(rows[PICO_USER.id], rows[PICO_PRIVILEGE.id]),
+        int(next_user_id),
+    )

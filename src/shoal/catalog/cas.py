@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from shoal.catalog.entries import (
-    ChangeAuth,
+    Acl,
     CreateTable,
     DdlAbort,
     DdlCommit,
@@ -39,7 +39,6 @@ from shoal.catalog.system import (
     PICO_PROPERTY,
     PICO_TABLE,
     PICO_TIER,
-    PICO_USER,
     SCHEMA_PROPERTIES,
     Row,
 )
@@ -138,6 +137,10 @@ def _sortable(value: Stored) -> tuple[int, Any]:
 
 # --- what an entry writes ------------------------------------------------------------------------
 
+# A change of rights, too, writes it: so all changes of rights and of the schema are in one line, and what one of them
+# rests on, another one can't have changed.
+_VERSION_KEY: Final[Key] = ("global_schema_version",)
+
 # Every schema change writes some of these rows, and rests on all of them: names and ids are unique.
 _SCHEMA_ROWS: Final[Mapping[int, tuple[Key, ...]]] = {
     PICO_TABLE.id: ((),),
@@ -159,8 +162,9 @@ def written_ranges(entry: Entry) -> tuple[Range, ...]:
     match entry:
         case Dml():
             return tuple(Range.of_key(change.table_id, change.key) for change in entry.changes)
-        case ChangeAuth():
-            return (Range.of_key(PICO_USER.id, (entry.user_id,)),)
+        case Acl():
+            rows = tuple(Range.of_key(change.table_id, change.key) for change in entry.rows)
+            return (*rows, Range.of_key(PICO_PROPERTY.id, _VERSION_KEY))
         case DdlPrepare() | DdlCommit() | DdlAbort():
             return _OF_SCHEMA_CHANGES
         case Nop():
@@ -205,9 +209,10 @@ class Tail:
             case Dml():
                 for change in entry.changes:
                     self._written(change.table_id).add(index, change.key, change.row)
-            case ChangeAuth():
-                # The row's other columns stay as they are, whichever they are: unique values among them.
-                self._written(PICO_USER.id).add(index, (entry.user_id,), None)
+            case Acl():
+                for change in entry.rows:
+                    self._written(change.table_id).add(index, change.key, change.row)
+                self._written(PICO_PROPERTY.id).add(index, _VERSION_KEY, None)
             case DdlPrepare():
                 self._prepared[index] = entry.change.table_id
                 self._schema_changes.append((index, index, entry.change.table_id))
@@ -392,7 +397,7 @@ def conflict(predicate: Predicate, entry: Entry, tail: Tail, schema: Schema, app
         return f"what came after entry {since} is not known any more"
     # The leader may have applied less than who proposes: its schema, too, must be the one at the log's end.
     known_since = min(since, applied)
-    changes = entry.changes if isinstance(entry, Dml) else ()
+    changes = entry.changes if isinstance(entry, Dml) else entry.rows if isinstance(entry, Acl) else ()
     ranges = (*predicate.ranges, *_read_by_itself(entry), *written_ranges(entry))
     for table_id in dict.fromkeys(range.table_id for range in ranges):
         found = tail.schema_change(known_since, table_id)

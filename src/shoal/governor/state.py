@@ -51,6 +51,15 @@ class Refusal:
 Verdict: TypeAlias = Refusal | None
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the leader has heard of an instance, in time that it was listening itself."""
+
+    silent_seconds: float  # nothing came from it for so long
+    gone: bool  # nobody listens at its address, and nothing has come from it since that was found
+    stalled_seconds: float  # there is more in the log for it, and it has not moved for so long
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """As the leader has applied it, and what only the leader knows: who follows the log, and what it was answered. That
@@ -63,6 +72,11 @@ class Cluster:
     learners: tuple[int, ...] = ()
     caught_up: frozenset[int] = field(default_factory=frozenset)  # little is missing in their logs
     verdicts: Mapping[tuple[int, int], Verdict] = field(default_factory=dict)  # by version and raft id
+    heard: Mapping[int, Heard] = field(
+        default_factory=dict
+    )  # by raft id; who isn't in it can't be judged yet
+    offline_seconds: float = 2.0  # governor_auto_offline_timeout
+    now: int = 0  # µs since 1970: for the rows that say since when
 
     @property
     def tiers(self) -> Mapping[TierName, Tier]:

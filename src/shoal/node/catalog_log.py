@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -47,6 +45,7 @@ from shoal.errors import (
     ShoalError,
 )
 from shoal.node.catalog_thread import CatalogThread
+from shoal.node.outside import Outside
 from shoal.node.raft_loop import RaftLoop, Saved
 from shoal.protocol.cluster import Propose, Proposed
 from shoal.raft.messages import Entry as RaftEntry
@@ -112,15 +111,18 @@ class _Proposal:
 class CatalogLog:
     """All methods are for the event loop."""
 
-    def __init__(self, thread: CatalogThread, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, thread: CatalogThread, loop: asyncio.AbstractEventLoop, outside: Outside) -> None:
         self._thread = thread
         self._loop = loop
+        self._now = outside.now
         self.catalog: Catalog = thread.db.catalog
         self.applied: int = thread.db.applied
         self._changed: list[Callable[[Change], None]] = []
         self._next_change: list[asyncio.Future[None]] = []
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []  # for an index to be applied
-        self._process = secrets.randbits(63)  # names this run of the instance in the origins of its entries
+        self._process = outside.chance.getrandbits(
+            63
+        )  # names this run of the instance in the origins of its entries
         self._counter = 0
         self._proposals: dict[int, _Proposal] = {}  # by the origin's counter
         self._placed: dict[int, int] = {}  # index → counter, of proposals whose index is known
@@ -426,7 +428,7 @@ class CatalogLog:
         why = conflict(predicate, entry, tail, self.catalog.schema, self.applied)
         if why is not None:
             return Proposed(tail.last, term, why)
-        data = encode_record(Record(time.time_ns() // 1000, origin, entry))
+        data = encode_record(Record(self._now(), origin, entry))
         if len(data) > ENTRY_BYTES_MAX:
             raise ProgramLimitExceeded(
                 f"one statement changes {len(data)} bytes of global tables, the most is {ENTRY_BYTES_MAX}",

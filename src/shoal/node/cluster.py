@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import socket
-import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -27,11 +25,13 @@ from shoal.errors import CannotConnectNow, Fault, FeatureNotSupported, InvalidCo
 from shoal.governor.admission import InstanceExpelled
 from shoal.node.bootstrap import boot
 from shoal.node.catalog_log import CatalogLog, Change
-from shoal.node.catalog_thread import CatalogThread
 from shoal.node.config import Config
 from shoal.node.discovery import Discovery
 from shoal.node.governing import Governing
+from shoal.node.hearing import Hearing
 from shoal.node.membership import Membership, ask_to_join
+from shoal.node.outside import Outside
+from shoal.node.presence import Presence
 from shoal.node.raft_loop import RaftLoop
 from shoal.node.rpc import Caller, LinkEvent, Rpc
 from shoal.node.rpc.connection import Timing
@@ -76,14 +76,18 @@ class Place:
     listener: socket.socket  # of the RPC
     db: CatalogDb
     introduced: list[Introduction]  # who we say we are; the last counts
+    outside: Outside
 
 
-def open_rpc(config: Config, loop: asyncio.AbstractEventLoop, introduced: list[Introduction]) -> Rpc:
+def open_rpc(
+    config: Config, loop: asyncio.AbstractEventLoop, introduced: list[Introduction], outside: Outside
+) -> Rpc:
     return Rpc(
         loop,
         introduction=lambda: introduced[-1],
         secret=make_cluster_secret(config.secret_file),
         timing=Timing(scale=config.timing_scale),
+        chance=outside.chance,
     )
 
 
@@ -99,13 +103,13 @@ class Arrival:
     discovery: Discovery  # answers those who look for the cluster
 
 
-async def found_or_joined(place: Place, now: int, salt: bytes) -> Arrival:
+async def found_or_joined(place: Place) -> Arrival:
     """After a restart it is told by the directory, else found out."""
     config, db = place.config, place.db
     identity = db.identity()
     if identity is None:
         # Kept before anybody hears of it: an instance that crashes while it joins asks again under the same uuid.
-        identity = MemberIdentity(RaftId(0), str(uuid.uuid4()), "", config.cluster_name)
+        identity = MemberIdentity(RaftId(0), place.outside.new_uuid(), "", config.cluster_name)
         db.save_identity(identity)
     check_identity(db, identity, config)
     _introduce(place, identity)
@@ -129,7 +133,7 @@ async def found_or_joined(place: Place, now: int, salt: bytes) -> Arrival:
             raise InvalidConfiguration(
                 f"tier: a cluster can't begin with tier {config.tier!r}, which doesn't vote"
             )
-        identity = boot(db, config, identity.instance_uuid, place.addresses, now, salt)
+        identity = boot(db, config, identity.instance_uuid, place.addresses, place.outside)
         _log.info("this instance begins cluster %r, %s", config.cluster_name, identity.cluster_uuid)
     else:
         identity, members = await _join(place, identity, there)
@@ -259,9 +263,10 @@ class Cluster:
         limits = Limits(
             election_ticks=config.raft_election_ticks, heartbeat_ticks=config.raft_heartbeat_ticks
         )
-        core = Node(identity.raft_id, place.db.load(), limits, random.Random())
-        self.thread = CatalogThread(place.db, loop)
-        self.log = CatalogLog(self.thread, loop)
+        outside = place.outside
+        core = Node(identity.raft_id, place.db.load(), limits, outside.chance)
+        self.thread = outside.catalog_thread(place.db, loop)
+        self.log = CatalogLog(self.thread, loop, outside)
         self.raft = RaftLoop(
             core,
             self.thread,
@@ -284,7 +289,30 @@ class Cluster:
             topology=lambda: self.topology,
             address=self.address,
             scale=scale,
+            outside=outside,
         )
+        self._presence = Presence(
+            loop,
+            instance=lambda: self.instance,
+            next_change=self.log.next_change,
+            catch_up=self._catch_up,
+            ask=self._ask_to_be_online,
+            chance=outside.chance.random,
+            scale=scale,
+        )
+
+        def offline_seconds() -> float:
+            return settings().governor_auto_offline_timeout * scale
+
+        self._hearing = Hearing(
+            core,
+            loop,
+            seconds=offline_seconds,
+            should_be_online=self._should_be_online,
+            lost=lambda: self._governing.wake(),
+            scale=scale,
+        )
+        self.raft.on_heard(self._hearing.heard)
         self._governing = Governing(
             self.raft,
             self.log,
@@ -293,6 +321,9 @@ class Cluster:
             topology=lambda: self.topology,
             address=self.address,
             apply=apply,
+            hearing=self._hearing,
+            offline_seconds=offline_seconds,
+            now=outside.now,
             scale=scale,
         )
         self.rpc.handle(Propose, lambda caller, request, deadline: self.log.on_propose(request))
@@ -307,39 +338,38 @@ class Cluster:
 
     def start(self) -> None:
         self.raft.start()
+        self._hearing.start()
         self._governing.start()
         self._standing = self._loop.create_task(self._ask_where_we_stand())
 
     async def come_online(self) -> None:
-        """Returns when the cluster counts this instance as Online, and it has applied that."""
-        request = GoOnline(
-            self.identity.instance_uuid,
-            __version__,
-            self._place.addresses,
-            dict(self._config.failure_domain),
-            "wakeup" if self.instance is not None and self.instance.current.incarnation else "join",
-        )
+        """Returns when the cluster counts this instance as Online, and it has applied that. From then on it comes back by
+        itself whenever it is made Offline."""
         try:
-            async with asyncio.timeout(self._config.boot_timeout):
-                while self.instance is None:  # the entry that we joined by has not come yet
-                    await self.log.next_change()
-                await self._catch_up()
-                incarnation = self.instance.target.incarnation
-                await self._membership.go_online(request, self._config.boot_timeout)
-                while not self.instance.is_online or self.instance.current.incarnation <= incarnation:
-                    await self.log.next_change()
+            await self._presence.begin(self._config.boot_timeout)
         except TimeoutError:
             raise CannotConnectNow(
                 f"the instance did not come Online in {self._config.boot_timeout:g} s: is a majority of the voters there?"
             ) from None
 
-    async def _catch_up(self) -> None:
+    async def _ask_to_be_online(self, reason: str) -> None:
+        request = GoOnline(
+            self.identity.instance_uuid,
+            __version__,
+            self._place.addresses,
+            dict(self._config.failure_domain),
+            reason,
+        )
+        await self._membership.go_online(request, self._config.boot_timeout)
+
+    async def _catch_up(self, seconds: float) -> None:
         """With the log, and with what it asks of our tables."""
-        await self.log.catch_up(self._loop.time() + self._config.boot_timeout)
+        await self.log.catch_up(self._loop.time() + seconds)
         await self._up_to_date()
 
     async def leave(self) -> None:
         """Says good-bye: hands leadership over, and is Offline. All of it in a bounded time, or not."""
+        await self._presence.stop()
         instance = self.instance
         if instance is None or instance.is_expelled:
             return
@@ -379,6 +409,8 @@ class Cluster:
             self._standing.cancel()
         if self._turn is not None:
             self._turn.cancel()
+        await self._presence.stop()
+        self._hearing.stop()
         await self._governing.stop()
         self.raft.stop()
         await self.rpc.close()
@@ -404,6 +436,10 @@ class Cluster:
             return False
         replicaset = self.topology.replicasets[instance.replicaset]
         return replicaset.current_master == instance.name and replicaset.state != "expelled"
+
+    def _should_be_online(self, raft_id: int) -> bool:
+        instance = self.topology.by_raft_id.get(raft_id)
+        return instance is not None and instance.target.variant is Variant.ONLINE
 
     def refuse_foreign(self, tier: TierName) -> None:
         """Raises if another instance has the rows of the tier's tables."""
@@ -434,6 +470,10 @@ class Cluster:
         for key, address in before.addresses.items():
             if key[1] == RPC and address not in self.topology.addresses.values():
                 self.rpc.forget(address)
+        for uuid_, other in self.topology.by_uuid.items():
+            was = before.by_uuid.get(uuid_)
+            if was is None or was.target.incarnation < other.target.incarnation:
+                self._hearing.began_anew(other.raft_id)
         instance = self.instance
         if instance is not None and instance.is_expelled:
             self._fail(Fault(f"instance {instance.name} was expelled from the cluster"))
@@ -483,6 +523,10 @@ class Cluster:
         )
         if member is None:
             return
+        if event is LinkEvent.UP:
+            self._hearing.heard(member)
+        elif event is LinkEvent.REFUSED:
+            self._hearing.refused(member)
         if event is LinkEvent.LOST:
             raft.unreachable(member)
         elif event is LinkEvent.REFUSED and member == raft.leader and not raft.is_leader:
@@ -506,7 +550,11 @@ class Cluster:
             return
         if self._turn is not None:
             self._turn.cancel()
-        turn = voters.index(self.identity.raft_id) + random.random() / 4 + rounds * (len(voters) + 1)
+        turn = (
+            voters.index(self.identity.raft_id)
+            + self._place.outside.chance.random() / 4
+            + rounds * (len(voters) + 1)
+        )
         self._turn = self._loop.call_later(_TURN_SECONDS * self._scale * turn, self._take_turn, gone, term)
 
     def _take_turn(self, gone: int, term: int) -> None:

@@ -7,34 +7,36 @@ Not here: queries and DML (session.py), what a transaction block answers (block.
 from __future__ import annotations
 
 import asyncio
-import os
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from shoal.catalog.acl import acl_rows, loses_password, refuse_password
 from shoal.catalog.apply import Catalog
-from shoal.catalog.entries import ChangeAuth, SchemaChange
+from shoal.catalog.entries import Acl, RenameUser, SchemaChange
+from shoal.catalog.rights import ADMIN_ID
 from shoal.catalog.settings import alter_system
 from shoal.errors import (
     FeatureNotSupported,
     InsufficientPrivilege,
-    InvalidParameterValue,
     InvalidTextRepresentation,
     OutcomeUnknown,
     QueryCanceled,
-    UndefinedObject,
 )
 from shoal.node.block import warning
+from shoal.node.catalog_log import DEADLINE_SECONDS, Decision
 from shoal.node.execute import session_facts
 from shoal.node.portals import Portal
-from shoal.node.users import ADMIN_ID
-from shoal.pgwire.auth import SALT_BYTES, make_secret
+from shoal.pgwire.auth import SALT_BYTES, Method, make_secret
 from shoal.pgwire.messages import NoticeResponse
 from shoal.sql import ast
+from shoal.sql.bind.acl import PASSWORD_METHOD, AclStatement, bind_acl
 from shoal.sql.bind.ddl import DdlStatement, bind_ddl
 from shoal.sql.explain import explain
 from shoal.sql.local import compile_program
+from shoal.storage.catalog_db import CatalogDb
 from shoal.types.values import Stored
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from shoal.node.session import Session
 
 _EXPEL_SECONDS: Final = 60.0
+_EVERYWHERE_SECONDS: Final = 10.0  # for all instances to have a change of rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,8 @@ class Commands:
                 return self._alter_system(statement)
             case ast.ExpelInstance():
                 return self._expel(statement)
-            case ast.AlterUserPassword():
-                return self._alter_user(statement)
+            case _ if isinstance(statement, ast.ACL):
+                return self._change_rights(statement)
             case _ if isinstance(statement, ast.DDL):
                 return self._change_schema(statement)
             case _:
@@ -205,7 +208,13 @@ class Commands:
         user_id = session.user_id
 
         def change(catalog: Catalog) -> SchemaChange | None:
-            changes = bind_ddl(statement, catalog.schema, user_id, catalog.next_table_id)
+            changes = bind_ddl(
+                statement,
+                catalog.schema,
+                user_id,
+                catalog.next_table_id,
+                permit=partial(catalog.rights.refuse, user_id),
+            )
             return changes[0] if changes else None
 
         timeout = statement.wait.timeout
@@ -252,28 +261,109 @@ class Commands:
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 
-    async def _alter_user(self, statement: ast.AlterUserPassword) -> Answer:
-        self._admin_only("ALTER USER")
+    # --- users, roles, rights --------------------------------------------------------------------
+
+    async def _change_rights(self, statement: AclStatement) -> Answer:
+        """Returns when it has taken effect on every instance that is Online, or says where it has not."""
+        session, node = self._session, self._session.node
+        loop, user_id = node.loop, session.user_id
+        told: list[NoticeResponse] = []
+        secret = await self._secret_of(statement)
+
+        def decide(db: CatalogDb) -> Decision | None:
+            told.clear()
+            change = bind_acl(statement, db.catalog)
+            if change is None:
+                return None
+            rows = acl_rows(db.catalog, change, user_id, secret)
+            if (
+                isinstance(change, RenameUser)
+                and rows
+                and loses_password(db.catalog.rights.users[change.user_id])
+            ):
+                told.append(NoticeResponse("NOTICE", "00000", "MD5 password cleared because of role rename"))
+            return Decision(Acl(change, rows, user_id)) if rows else None
+
+        timeout = statement.wait.timeout
+        seconds = float(timeout) if timeout is not None else DEADLINE_SECONDS
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                with self._executing.stoppable():
+                    index = await node.log.propose_after(decide, seconds=seconds)
+        except TimeoutError:
+            raise QueryCanceled("timeout", detail="Nothing was changed.") from None
+        except OutcomeUnknown as error:
+            error.message = "timeout" if limit.expired() else error.message
+            raise
+        if index is not None:
+            session.wrote()
+        for notice in told:
+            session.notice(notice)
+        if statement.wait.globally:
+            # Also if there was nothing to do: whoever says it again, to be sure, is told the same.
+            there = node.log.applied if index is None else index
+            patience = seconds if timeout is not None else _EVERYWHERE_SECONDS * node.config.timing_scale
+            session.notice(await self._until_everywhere(there, loop.time() + patience))
+        return Answer(_ACL_TAGS[type(statement)](statement))
+
+    async def _secret_of(self, statement: AclStatement) -> str | None:
+        """What is to be kept of the statement's password, if it has one."""
+        if not isinstance(statement, ast.CreateUser | ast.AlterUserPassword):
+            return None
+        password, node = statement.password, self._session.node
+        refuse_password(password.text, node.cluster_settings)
+        method: Method = "md5" if password.method == "md5" else PASSWORD_METHOD
+        salt = node.outside.chance.randbytes(SALT_BYTES)
+        return await node.aside.run(make_secret, method, statement.user.text, password.text, salt)
+
+    async def _until_everywhere(self, index: int, deadline: float) -> NoticeResponse | None:
         node = self._session.node
-        name = statement.user.text
-        user_id = node.user_id(name)
-        if user_id is None:
-            raise UndefinedObject(f"user {name} does not exist", position=statement.user.at + 1)
-        method = statement.method or "md5"
-        if method not in ("md5", "scram-sha-256"):
-            raise FeatureNotSupported(f"authentication method {method} is not supported: md5, scram-sha-256")
-        if not statement.password:
-            raise InvalidParameterValue("the password must not be empty")
-        secret = make_secret(
-            "md5" if method == "md5" else "scram-sha256", name, statement.password, os.urandom(SALT_BYTES)
+        waiting = node.loop.create_task(node.applied.everywhere(index, deadline))
+        try:
+            with self._executing.stoppable():
+                missing = await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            waiting.cancel()
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            return NoticeResponse(
+                "WARNING",
+                "01000",
+                "the change is committed, and it was not waited for that every instance knows of it",
+            )
+        if not missing:
+            return None
+        return NoticeResponse(
+            "WARNING",
+            "01000",
+            f"the change is committed, but not confirmed by: {', '.join(missing)}",
+            "They take it over as soon as they have caught up with the log. Until then they may let in who has lost a"
+            " right, and turn away who was given one.",
         )
-        await node.log.propose(ChangeAuth(user_id, method, secret))
-        self._session.wrote()
-        return Answer("ALTER ROLE")
 
     def _admin_only(self, command: str) -> None:
         if self._session.user_id != ADMIN_ID:
             raise InsufficientPrivilege(f"{command} is for admin only")
+
+
+def _membership(verb: str) -> Callable[[Any], str]:
+    return lambda statement: f"{verb} ROLE" if isinstance(statement.what, ast.Name) else verb
+
+
+def _always(tag: str) -> Callable[[Any], str]:
+    return lambda statement: tag
+
+
+# A user is a kind of role to PostgreSQL's clients.
+_ACL_TAGS: Final[Mapping[type, Callable[[Any], str]]] = {
+    **dict.fromkeys((ast.CreateUser, ast.CreateRole), _always("CREATE ROLE")),
+    **dict.fromkeys((ast.AlterUserPassword, ast.AlterUserLogin, ast.RenameUser), _always("ALTER ROLE")),
+    **dict.fromkeys((ast.DropUser, ast.DropRole), _always("DROP ROLE")),
+    ast.Grant: _membership("GRANT"),
+    ast.Revoke: _membership("REVOKE"),
+}
 
 
 def _tag(statement: DdlStatement) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from shoal.catalog.apply import Catalog, check
 from shoal.catalog.entries import DdlPrepare, SchemaChange
+from shoal.catalog.rights import refuse_schema_change
 from shoal.errors import ObjectInUse, OutcomeUnknown
 from shoal.node.catalog_log import CatalogLog, Decision
 from shoal.protocol.envelope import Failure, error_of
@@ -43,8 +44,10 @@ class SchemaChanges:
             change = bind(db.catalog)
             if change is None:
                 return None
+            rights = db.catalog.rights
+            refuse_schema_change(rights, db.catalog.schema, change, user_id)
             check(db.catalog, change)
-            return Decision(DdlPrepare(change, user_id))
+            return Decision(DdlPrepare(change, user_id), rights.basis(user_id))
 
         while True:
             seen = self._log.applied

@@ -16,7 +16,7 @@ from shoal.catalog.entries import Dml
 from shoal.catalog.schema import Schema
 from shoal.errors import QueryCanceled, RetryableError, ShoalError
 from shoal.node.catalog_log import CatalogLog, Decision
-from shoal.node.statements import ManyRows
+from shoal.node.statements import ManyRows, Prepared, refuse_unless_allowed
 from shoal.sql.plan import SessionFact
 from shoal.sql.program import Program
 from shoal.storage.catalog_db import CatalogDb, DryRun
@@ -154,19 +154,30 @@ class SchemaChanged(RetryableError):
 
 
 async def dml_on_global(
-    log: CatalogLog, program: Program, bindings: Sequence[Stored], user_id: int, control: Control
+    log: CatalogLog, prepared: Prepared, bindings: Sequence[Stored], control: Control
 ) -> Written:
-    """One DML statement on a global table: the rows that it would change become an entry of the log."""
+    """One DML statement on a global table: the rows that it would change become an entry of the log.
 
+    The entry rests on the rows that were read, and on the rights: were they taken away before it joins the log, it is
+    decided anew.
+    """
+    program, user_id = prepared.program, prepared.user_id
+    assert program is not None
     found: list[DryRun] = []
     reads = program.reads
 
     def decide(db: CatalogDb) -> Decision | None:
         control.check()
+        rights = db.catalog.rights
         _refuse_changed_tables(program, db.catalog.schema)
+        refuse_unless_allowed(prepared, rights)
         dry = control.watch(lambda: db.dry_run(program.sql, bindings))
         found.append(dry)
-        return Decision(Dml(dry.changes, user_id), reads.ranges(bindings, dry.count)) if dry.changes else None
+        if not dry.changes:
+            return None
+        return Decision(
+            Dml(dry.changes, user_id), (*reads.ranges(bindings, dry.count), *rights.basis(user_id))
+        )
 
     await log.propose_after(decide)
     dry = found[-1]

@@ -38,7 +38,7 @@ from shoal.node.execute import (
     write,
 )
 from shoal.node.portals import Portal
-from shoal.node.statements import ManyRows, Prepared, ResultShape
+from shoal.node.statements import ManyRows, Prepared, ResultShape, refuse_unless_allowed
 from shoal.pgwire.messages import EMPTY_QUERY_RESPONSE, PORTAL_SUSPENDED, command_complete
 from shoal.sql import ast
 from shoal.sql.plan import Const, Param
@@ -155,10 +155,13 @@ class Executing:
         if portal.done or portal.cursor is not None or portal.rows is not None:
             if session.block.status == "E":
                 raise InFailedTransaction
+            if prepared.catalog is not self._node.log.catalog:
+                # It reads on as it began, but not for who may not any more.
+                refuse_unless_allowed(prepared, self._node.log.catalog.rights)
             self._continue(portal, max_rows)
             return
         self._metrics.statements += 1
-        if prepared.schema is not self._node.log.catalog.schema:
+        if prepared.catalog is not self._node.log.catalog:
             # Something has changed since Bind.
             portal.prepared = prepared = self._node.statements.current(prepared, session.settings)
         program = prepared.program
@@ -421,11 +424,11 @@ class Executing:
                 self._work = work.control
                 written = await write(node.writer, work)
             else:
-                node.check_global_write(table, session.user_id)
+                node.check_global_write(table)
                 self._work = control = Control(node.catalog_guard, timeout_ms)
                 try:
                     with self.stoppable():
-                        written = await dml_on_global(node.log, program, values, session.user_id, control)
+                        written = await dml_on_global(node.log, prepared, values, control)
                 except SchemaChanged:
                     continue
                 except OutcomeUnknown as error:
@@ -500,6 +503,8 @@ class Executing:
                 await node.log.next_change()
         if many.table.id in node.own_tables.behind:
             return False
+        for privilege, table in many.needs:
+            node.log.catalog.rights.refuse(session.user_id, privilege, table)
         self._metrics.statements += 1
         work = ManyWork(many, node.guard, session.settings.statement_timeout_ms)
         self._work = work.control
@@ -538,5 +543,13 @@ _WRITING_COMMANDS: Final[Mapping[type, str]] = {
     ast.RenameIndex: "RENAME INDEX",
     ast.AlterSystem: "ALTER SYSTEM",
     ast.ExpelInstance: "ALTER SYSTEM",
+    ast.CreateUser: "CREATE ROLE",
     ast.AlterUserPassword: "ALTER ROLE",
+    ast.AlterUserLogin: "ALTER ROLE",
+    ast.RenameUser: "ALTER ROLE",
+    ast.DropUser: "DROP ROLE",
+    ast.CreateRole: "CREATE ROLE",
+    ast.DropRole: "DROP ROLE",
+    ast.Grant: "GRANT",
+    ast.Revoke: "REVOKE",
 }

@@ -17,6 +17,7 @@ from typing import Final
 from shoal.catalog.apply import Pending, after
 from shoal.catalog.entries import Dml
 from shoal.catalog.members import TABLE_IDS
+from shoal.catalog.rights import ADMIN_ID
 from shoal.catalog.system import PICO_PENDING_SCHEMA_CHANGE, PICO_TIER
 from shoal.errors import AdminShutdown, CannotConnectNow, OutcomeUnknown, RetryableError, ShoalError
 from shoal.governor.plan import plan
@@ -36,9 +37,9 @@ from shoal.governor.state import (
     Write,
 )
 from shoal.node.catalog_log import CatalogLog, Change, Decision
+from shoal.node.hearing import Hearing
 from shoal.node.raft_loop import RaftLoop
 from shoal.node.rpc import Rpc, TimedOut
-from shoal.node.users import ADMIN_ID
 from shoal.protocol.cluster import ApplySchemaChange, Done
 from shoal.raft.membership import RefusedChange
 from shoal.raft.messages import ChangeKind, MembershipChange, RaftId
@@ -68,6 +69,9 @@ class Governing:
         topology: Callable[[], Topology],
         address: Callable[[int], str | None],
         apply: Callable[[int], Awaitable[None]],
+        hearing: Hearing,
+        offline_seconds: Callable[[], float],
+        now: Callable[[], int],
         scale: float,
     ) -> None:
         self._raft = raft
@@ -77,6 +81,9 @@ class Governing:
         self._topology = topology
         self._address = address
         self._apply = apply  # a schema change, to our own tables
+        self._hearing = hearing
+        self._offline_seconds = offline_seconds
+        self._now = now
         self._scale = scale
         self._busy: dict[Lane, tuple[Step, asyncio.Task[None]]] = {}
         self._failures: dict[Lane, int] = {}  # one after another
@@ -145,6 +152,9 @@ class Governing:
             learners=core.membership.learners,
             caught_up=self._raft.caught_up(),
             verdicts=self._verdicts,
+            heard=self._hearing.of_all(),
+            offline_seconds=self._offline_seconds(),
+            now=self._now(),
         )
         for step in plan(cluster, frozenset(self._busy)):
             task = self._loop.create_task(self._carry_out(step, self._log.applied))

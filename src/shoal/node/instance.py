@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -33,8 +33,9 @@ from shoal import __version__
 from shoal.catalog.apply import Catalog
 from shoal.catalog.schema import Schema, Sharded, Table, TableId, TierName
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
-from shoal.catalog.system import PICO_DB_CONFIG, PICO_USER
+from shoal.catalog.system import PICO_DB_CONFIG
 from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
+from shoal.node.accounts import Accounts
 from shoal.node.applied import Applied
 from shoal.node.aside import Aside
 from shoal.node.catalog_log import Change
@@ -45,20 +46,18 @@ from shoal.node.execute import Guard, Turn, write
 from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
+from shoal.node.outside import REAL, Outside
 from shoal.node.own_tables import OwnTables
 from shoal.node.pg_server import PgServer
 from shoal.node.statements import Statements
-from shoal.node.users import ADMIN_ID, User, users_of_rows
-from shoal.pgwire.auth import SALT_BYTES
 from shoal.protocol.cluster import Addresses
 from shoal.protocol.handshake import Introduction
 from shoal.sql.plan import SessionFact
 from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
 from shoal.storage.functions import register, register_guard
-from shoal.storage.readers import PointReader, ReaderPool
+from shoal.storage.readers import PointReader
 from shoal.storage.sqlite import Settings, SqliteFiles, WalMode
-from shoal.storage.writer import Writer
 from shoal.types.values import Stored
 
 _log: Final = logging.getLogger(__name__)
@@ -115,25 +114,25 @@ class Node:
         catalog_guard: Guard,
         loop: asyncio.AbstractEventLoop,
         metrics: Metrics,
+        outside: Outside,
     ) -> None:
         self.config = config
+        self.outside = outside
         self.loop = loop
         self.metrics = metrics
         self.stopping = asyncio.Event()
         self.fault: Fault | None = None
         self.cluster_settings = settings_of_rows(db.rows(PICO_DB_CONFIG))
-        self.users: Mapping[str, User] = users_of_rows(db.rows(PICO_USER))
-        self._user_rows = {row[0]: row for row in db.rows(PICO_USER)}
         self.guard = guard  # of the writer
         self.catalog_guard = catalog_guard
 
         def post(call: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(call)
 
-        self.writer = Writer(
+        self.writer = outside.writer(
             files, settings, post=post, on_fault=self.fail, naming=self._naming, counts=self.metrics
         )
-        self.readers = ReaderPool(
+        self.readers = outside.readers(
             files, settings, post=post, naming=self._naming, threads=config.reader_threads
         )
         self.point_reader = PointReader(files, settings, naming=self._naming, cache_bytes=config.cache_bytes)
@@ -164,7 +163,7 @@ class Node:
             is_master=cluster.is_master,
             fail=self.fail,
         )
-        self.statements = Statements(lambda: self.log.catalog.schema, self._refuse_out_of_reach)
+        self.statements = Statements(lambda: self.log.catalog, self._refuse_out_of_reach)
         self.schema_changes = SchemaChanges(cluster.log)
         self.applied = Applied(
             cluster.log,
@@ -176,6 +175,20 @@ class Node:
             settled=lambda: write(self.writer, Turn()),
             scale=self.config.timing_scale,
         )
+        self.accounts = Accounts(
+            cluster.log,
+            cluster.rpc,
+            self.loop,
+            self_uuid=cluster.identity.instance_uuid,
+            topology=lambda: cluster.topology,
+            address=cluster.address,
+            settings=lambda: self.cluster_settings,
+            chance=self.outside.chance,
+            # The same on every instance and after every start: what doesn't change doesn't tell.
+            mock_key=hmac.digest(cluster.rpc.secret, b"salts of users that do not exist", "sha256"),
+            scale=self.config.timing_scale,
+        )
+        cluster.rpc.admit_clients(lambda name: self.accounts.exchange(name, scram_only=True))
         self.facts[SessionFact.INSTANCE_UUID] = cluster.identity.instance_uuid
         cluster.raft.on_role(self._on_leader)
         cluster.on_topology.append(self._on_leader)
@@ -219,23 +232,15 @@ class Node:
 
     def _on_change(self, change: Change) -> None:
         self.cluster_settings = changed(self.cluster_settings, change.rows)
-        users = [row for row in change.rows if row.table_id == PICO_USER.id]
-        for user in users:
-            self._user_rows.pop(user.key[0], None)
-            if user.row is not None:
-                self._user_rows[user.key[0]] = user.row
-        if users:
-            self.users = users_of_rows(self._user_rows.values())
+        rights = change.after.rights
+        if rights is not change.before.rights:
+            self.cluster.rpc.end_clients(
+                lambda name: (user := rights.by_name.get(name)) is not None and rights.may_log_in(user.id)
+            )
 
-    def user_id(self, name: str) -> int | None:
-        user = self.users.get(name)
-        return None if user is None else user.id
-
-    def check_global_write(self, table: Table, user_id: int) -> None:
+    def check_global_write(self, table: Table) -> None:
         if not table.system:
             return
-        if user_id != ADMIN_ID:
-            raise InsufficientPrivilege(f"Write access to space '{table.name}' is denied")
         # What this instance and the others know of themselves must not be pulled away under them.
         raise InsufficientPrivilege(
             f"{table.name} is a system table: it is changed by schema statements, ALTER SYSTEM, ALTER USER and the"
@@ -248,6 +253,7 @@ class Node:
         return [str(row[3]) for row in rows]
 
     async def close(self) -> None:
+        await self.accounts.stop()
         await self.own_tables.stop()
         # The last one to close a file copies its write-ahead log back, and readers can't.
         await self.loop.run_in_executor(None, self.readers.stop)
@@ -267,6 +273,7 @@ async def opened(
     *,
     admitting: Callable[[Node], AbstractAsyncContextManager[None]] | None = None,
     metrics: Metrics | None = None,
+    outside: Outside = REAL,
 ) -> AsyncIterator[Node]:
     """The node of a directory that is ours, a member of its cluster and Online; no client can come in yet, but for
     whom `admitting` lets in, from before it is Online. Closed at the end."""
@@ -285,12 +292,12 @@ async def opened(
     async with contextlib.AsyncExitStack() as stack:
         db = CatalogDb(directory.files, synced)
         stack.callback(db.close)
-        rpc = open_rpc(config, loop, introduced)
+        rpc = open_rpc(config, loop, introduced, outside)
         stack.push_async_callback(rpc.close)
-        place = Place(config, addresses, rpc, rpc_listener, db, introduced)
-        salt = secrets.token_bytes(SALT_BYTES)
-        arrival = await found_or_joined(place, _now(), salt)
-        node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics or Metrics())
+        place = Place(config, addresses, rpc, rpc_listener, db, introduced, outside)
+        arrival = await found_or_joined(place)
+        metrics = metrics or Metrics()
+        node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics, outside)
         cluster = Cluster(
             place,
             arrival,
@@ -442,7 +449,3 @@ def _running(config: Config, node: Node, addresses: Addresses) -> Running:
         tier=instance.tier,
         replicaset=instance.replicaset,
     )
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -92,6 +92,7 @@ class RaftLoop:
         self._settings = settings
         self._fail = fail
         self._on_role: list[Callable[[], None]] = []
+        self._heard: Callable[[int], None] = lambda member: None
         self._role = self._standing()
         self._waiting: list[asyncio.Future[None]] = []
         self._scheduled = False
@@ -107,6 +108,10 @@ class RaftLoop:
     def on_role(self, changed: Callable[[], None]) -> None:
         """Calls it when this member's role, the leader that it knows, the term or the members have changed."""
         self._on_role.append(changed)
+
+    def on_heard(self, heard: Callable[[int], None]) -> None:
+        """Calls it with each member of whom a message comes."""
+        self._heard = heard
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Asks each time that something of this has changed."""
@@ -182,6 +187,7 @@ class RaftLoop:
             return
         if self._stopped or envelope.receiver != self.core.id:
             return  # it is for somebody who had this address before
+        self._heard(envelope.sender)
         self.core.step(envelope)
         self.wake()
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol
 
+from shoal.catalog.rights import User
 from shoal.errors import (
     DuplicateCursor,
     DuplicateStatement,
@@ -37,7 +38,6 @@ from shoal.node.executing import Executing
 from shoal.node.portals import Portal
 from shoal.node.settings import SessionSettings
 from shoal.node.statements import LONG_TEXT, Prepared, ResultShape
-from shoal.node.users import User
 from shoal.pgwire.codec import Frames, encode_all
 from shoal.pgwire.messages import (
     BIND_COMPLETE,
@@ -144,6 +144,7 @@ class Session:
         self._alone = False
         self._ahead: Prepared | None = None  # of the script's first statement
         self._task: asyncio.Task[None] | None = None
+        self._last_word: ShoalError | None = None  # it ends when what is under way has been answered
         self._metrics = node.metrics
         self._executing = Executing(self, wire)
         self._handlers: dict[int, Callable[[bytes], None]] = {
@@ -296,6 +297,9 @@ class Session:
         self._executing.ended()
         if self._closed:
             return
+        if self._last_word is not None:
+            self._end_with(self._last_word)
+            return
         if self.is_simple:
             self._guarded(self._next_of_script)
         held, self._held = self._held, None
@@ -330,6 +334,16 @@ class Session:
     def cancel(self) -> None:
         """CancelRequest. What can't be stopped any more goes its way, and is answered as it went."""
         self._executing.cancel()
+
+    def terminate(self, error: ShoalError) -> None:
+        """The session ends, with this as its last word: at once, or when what is under way has been stopped."""
+        if self._closed or self._last_word is not None:
+            return
+        if self._busy or self._executing.pending:
+            self._last_word = error
+            self._executing.cancel(error)
+        else:
+            self._end_with(error)
 
     def on_drained(self) -> None:
         """The client has read what was buffered."""
@@ -367,7 +381,7 @@ class Session:
         self._drop_portal("")
         self._drop_statement("")
         statements = self.node.statements
-        known = statements.simple(text, self.settings)
+        known = statements.simple(text, self.settings, self.user_id)
         if known is not None:
             prepared, literals = known
             self._start_simple(prepared, literals)
@@ -388,14 +402,16 @@ class Session:
         """Parsing a long text takes longer than others should wait: a thread does it."""
         statements, settings, aside = self.node.statements, self.settings, self.node.aside
         with self._executing.stoppable():
-            many = await aside.run(statements.many_rows, text, settings)
+            many = await aside.run(statements.many_rows, text, settings, self.user_id)
         if many is not None and await self._executing.insert_many(many):
             return
         with self._executing.stoppable():
             script = await aside.run(statements.script, text)
             alone = len(script) == 1
             ahead = (
-                await aside.run(statements.prepare_simple, script[0], text, True, settings) if alone else None
+                await aside.run(statements.prepare_simple, script[0], text, True, settings, self.user_id)
+                if alone
+                else None
             )
         self._start_script(text, script)
         self._ahead = ahead
@@ -407,7 +423,7 @@ class Session:
             prepared, self._ahead = self._ahead, None
             if prepared is None:
                 prepared = self.node.statements.prepare_simple(
-                    parsed, self._script_text, self._alone, self.settings
+                    parsed, self._script_text, self._alone, self.settings, self.user_id
                 )
             self._start_simple(prepared, None, in_script=True)
             if len(self.base) >= _GATHERED_MAX and not self._busy:
@@ -452,7 +468,7 @@ class Session:
             self._parsed(name, self._prepare(parse))
 
     def _prepare(self, parse: Parse) -> Prepared:
-        return self.node.statements.prepare(parse.text, parse.parameter_types, self.settings)
+        return self.node.statements.prepare(parse.text, parse.parameter_types, self.settings, self.user_id)
 
     async def _parse_later(self, parse: Parse) -> None:
         with self._executing.stoppable():
@@ -475,7 +491,7 @@ class Session:
             raise UndefinedStatement(_no_statement(bind.statement))
         if self.block.status == "E" and not _ends_block(prepared):
             raise InFailedTransaction
-        if prepared.schema is not self.node.log.catalog.schema:
+        if prepared.catalog is not self.node.log.catalog:
             self.statements[bind.statement] = prepared = self.node.statements.current(prepared, self.settings)
         raw = bind.parameters
         if len(raw) != len(prepared.parameter_oids):

@@ -142,6 +142,20 @@ class HasApplied(msgspec.Struct, frozen=True, array_like=True, tag="applied"):
     uuid: str
 
 
+class News(msgspec.Struct, frozen=True, array_like=True):
+    """What an instance has seen of one user's logins since it told the last time."""
+
+    user_id: int
+    succeeded: bool  # before the failures, which are all since then
+    failures: int
+
+
+class LoginAttempts(msgspec.Struct, frozen=True, array_like=True, tag="attempts"):
+    """To all that are Online, at a bounded rate. It may get lost."""
+
+    news: tuple[News, ...]
+
+
 class ApplySchemaChange(msgspec.Struct, frozen=True, array_like=True, tag="ddl"):
     """From the leader to a master of the table's tier: make it so, as far as your catalog shows it pending."""
 

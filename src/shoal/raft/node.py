@@ -424,7 +424,8 @@ class Node:
             case Heartbeat():
                 self._follow(sender)
                 self._commit_up_to(message.commit)
-                self._send_after_save(sender, HeartbeatReply(self.term, message.round))
+                # It promises nothing but to be there, in this term: a slow disk is no silence.
+                self._send(sender, HeartbeatReply(self.term, message.round))
             case HeartbeatReply():
                 self._on_heartbeat_reply(sender, message)
             case TimeoutNow():

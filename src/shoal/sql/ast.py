@@ -13,7 +13,7 @@ texts that differ in literals only share one plan (normalise.py), and the slot s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -606,6 +606,96 @@ class RenameIndex:
     at: int
 
 
+# --- users, roles, rights ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    text: str = field(repr=False)
+    method: str | None  # "md5", "scram-sha256"; None: not said
+
+
+@dataclass(frozen=True, slots=True)
+class CreateUser:
+    user: Name
+    if_not_exists: bool
+    password: Password
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUserPassword:
+    user: Name
+    password: Password
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUserLogin:
+    user: Name
+    login: bool  # LOGIN, else NOLOGIN
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenameUser:
+    user: Name
+    new_name: Name
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropUser:
+    user: Name
+    if_exists: bool
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRole:
+    role: Name
+    if_not_exists: bool
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropRole:
+    role: Name
+    if_exists: bool
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrivilegeOn:
+    privilege: str  # create, alter, drop, read, write, execute
+    object_type: str  # table, user, role, procedure
+    object: Name | None  # None: all of the type
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    what: PrivilegeOn | Name  # a Name is a role
+    grantee: Name
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    what: PrivilegeOn | Name
+    grantee: Name
+    wait: Wait
+    at: int
+
+
 # --- the rest ------------------------------------------------------------------------------------
 
 
@@ -716,14 +806,6 @@ class ExpelInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterUserPassword:
-    user: Name
-    password: str
-    method: str | None  # "md5", "scram-sha-256", …
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
 class Explain:
     facets: tuple[str, ...]  # logical, buckets, raw, forward, context; () when not said
     fmt: bool
@@ -758,11 +840,31 @@ Statement = (
     | Discard
     | AlterSystem
     | ExpelInstance
+    | CreateUser
     | AlterUserPassword
+    | AlterUserLogin
+    | RenameUser
+    | DropUser
+    | CreateRole
+    | DropRole
+    | Grant
+    | Revoke
     | Explain
 )
 
 DDL: Final = (CreateTable, AlterTable, DropTable, Truncate, CreateIndex, DropIndex, RenameIndex)
+
+ACL: Final = (
+    CreateUser,
+    AlterUserPassword,
+    AlterUserLogin,
+    RenameUser,
+    DropUser,
+    CreateRole,
+    DropRole,
+    Grant,
+    Revoke,
+)
 
 
 def walk(root: object) -> Iterator[object]:
@@ -794,7 +896,7 @@ def depth(root: object) -> int:
 
 # What each node consists of, its place aside.
 _SLOTS: Final[dict[type, tuple[str, ...]]] = {
-    node: tuple(field.name for field in fields(node) if field.name != "at")
+    node: tuple(f.name for f in fields(node) if f.name != "at")
     for node in list(globals().values())
     if isinstance(node, type) and is_dataclass(node)
 }

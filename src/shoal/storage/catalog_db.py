@@ -18,7 +18,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, cast
 
 import apsw
@@ -26,9 +26,9 @@ import msgspec
 
 from shoal.catalog import entries
 from shoal.catalog.apply import Applied, Catalog, apply, catalog_of_rows
-from shoal.catalog.entries import ChangeAuth, Nop, Record, RowChange
+from shoal.catalog.entries import Nop, Record, RowChange
 from shoal.catalog.schema import Table, TableId
-from shoal.catalog.system import PICO_USER, SYSTEM_TABLES, Row, json_text
+from shoal.catalog.system import SYSTEM_TABLES, Row
 from shoal.errors import DataCorrupted, Fault, ShoalError
 from shoal.raft.messages import (
     Entry,
@@ -228,20 +228,11 @@ class CatalogDb:
         record = entries.decode_record(entry.data) if entry.data else None
         asked = record.entry if record is not None else Nop()
         applied = apply(catalog, asked, index, term)
-        if isinstance(asked, ChangeAuth):
-            applied = replace(applied, changes=(self._changed_auth(asked),))
         self._rows.apply(catalog.schema, applied.changes)
         if applied.global_table is not None:
             # The old physical table stays: statements that were planned before may still have their turn.
             tables.conform(self._connection, applied.global_table, schema="main")
         return AppliedEntry(index, term, record, None, applied)
-
-    def _changed_auth(self, entry: ChangeAuth) -> RowChange:
-        row = self._rows.find(PICO_USER, (entry.user_id,))
-        if row is None:
-            raise Fault(f"user {entry.user_id} has no row in _pico_user")
-        auth = json_text([entry.method, entry.secret])
-        return RowChange(PICO_USER.id, (entry.user_id,), (*row[:3], auth, *row[4:]))
 
     def compact(self, index: Index) -> None:
         """Forgets the entries up to this one."""

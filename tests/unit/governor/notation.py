@@ -3,6 +3,7 @@
     i1: leads                     an Online voter, the master of a replicaset of its own
     i2: in r1, learns, Offline    a member of r1 that isn't Online and doesn't vote
     i3: Online → Offline          what it is, and what it is asked to become
+    i3: silent 2.5                what was heard of it: also "stalled 11" and "nobody listens", or "well" again
     i4: joined                    in the catalog, and not in Raft's group
     tier votes: buckets 0         replication factor 1, votes and has 3000 buckets unless something else is said
     replicaset r1: not-ready      "ready" unless something else is said; its first member is its master
@@ -39,6 +40,7 @@ from shoal.governor.state import (
     Cluster,
     EndChange,
     HandOver,
+    Heard,
     Lane,
     Refusal,
     Remove,
@@ -74,6 +76,7 @@ class Notation:
     def __init__(self) -> None:
         self.members: dict[str, _Member] = {}
         self._last = 0
+        self._heard: dict[int, Heard] = {}
         self._without_row: list[int] = []  # these vote
         self.tiers: dict[TierName, Tier] = {DEFAULT_TIER: Tier(DEFAULT_TIER)}
         self._states: dict[str, str] = {}  # of replicasets
@@ -146,6 +149,14 @@ class Notation:
                 member.leads = True
             elif word in ("behind", "caught up"):
                 member.behind = word == "behind"
+            elif word == "well":
+                self._heard.pop(member.number, None)
+            elif word == "nobody listens":
+                self._heard[member.number] = Heard(0.3, True, 0.0)
+            elif word.startswith("silent "):
+                self._heard[member.number] = Heard(float(word.removeprefix("silent ")), False, 0.0)
+            elif word.startswith("stalled "):
+                self._heard[member.number] = Heard(0.1, False, float(word.removeprefix("stalled ")))
             elif word.startswith("in "):
                 member.replicaset = word.removeprefix("in ")
             elif word.startswith("tier "):
@@ -228,6 +239,8 @@ class Notation:
             learners=tuple(member.number for member in members if member.role == "learns"),
             caught_up=frozenset(member.number for member in members if not member.behind),
             verdicts=self._verdicts,
+            heard=self._heard,
+            now=NOW,
         )
 
     def plan(self) -> str:

@@ -434,12 +434,19 @@ def test_nobody_listens() -> None:
     run(scenario)
 
 
+class _Patient(random.SystemRandom):
+    """Draws the longest pauses."""
+
+    def random(self) -> float:
+        return 1.0
+
+
 def test_dials_become_slower_and_calls_wait_for_the_next() -> None:
     async def scenario(ground: Ground) -> None:
         with listener() as bound:
             at = address_of(bound)
         timing = Timing(backoff_seconds=0.02, backoff_seconds_max=0.1)
-        dialler = ground.end("i1", timing=timing, jitter=lambda: 1.0)
+        dialler = ground.end("i1", timing=timing, chance=_Patient())
         times: list[float] = []
         dialler.on_link(lambda address, event: times.append(ground.loop.time()))
         dialler.dial(at)

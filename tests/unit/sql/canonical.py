@@ -275,6 +275,16 @@ def _distribution(node: ast.DistributedBy | ast.DistributedGlobally | None) -> s
     return words("distributed", by, node.tier is not None and f"in tier {name(node.tier)}")
 
 
+def _password(node: ast.Password) -> str:
+    return words(f"password {string(node.text)}", node.method is not None and f"using {node.method}")
+
+
+def _granted(node: ast.PrivilegeOn | ast.Name) -> str:
+    if isinstance(node, ast.Name):
+        return name(node)
+    return words(node.privilege, node.object is not None and "on", node.object_type, name(node.object))
+
+
 def _wait(node: ast.Wait) -> str:
     return words(
         not node.globally and "wait applied locally",
@@ -462,9 +472,34 @@ _TEXTS: dict[type, Callable[..., str]] = {
     ast.Discard: _discard,
     ast.AlterSystem: _alter_system,
     ast.ExpelInstance: _expel,
+    ast.CreateUser: lambda node: words(
+        "create user",
+        node.if_not_exists and "if not exists",
+        name(node.user),
+        _password(node.password),
+        _wait(node.wait),
+    ),
     ast.AlterUserPassword: lambda node: words(
-        f"alter user {name(node.user)} with password {string(node.password)}",
-        node.method and f"using {node.method}",
+        f"alter user {name(node.user)} with", _password(node.password), _wait(node.wait)
+    ),
+    ast.AlterUserLogin: lambda node: words(
+        f"alter user {name(node.user)} with", "login" if node.login else "nologin", _wait(node.wait)
+    ),
+    ast.RenameUser: lambda node: words(
+        f"alter user {name(node.user)} with rename to {name(node.new_name)}", _wait(node.wait)
+    ),
+    ast.DropUser: lambda node: words(
+        "drop user", node.if_exists and "if exists", name(node.user), _wait(node.wait)
+    ),
+    ast.CreateRole: lambda node: words(
+        "create role", node.if_not_exists and "if not exists", name(node.role), _wait(node.wait)
+    ),
+    ast.DropRole: lambda node: words(
+        "drop role", node.if_exists and "if exists", name(node.role), _wait(node.wait)
+    ),
+    ast.Grant: lambda node: words("grant", _granted(node.what), f"to {name(node.grantee)}", _wait(node.wait)),
+    ast.Revoke: lambda node: words(
+        "revoke", _granted(node.what), f"from {name(node.grantee)}", _wait(node.wait)
     ),
     ast.Explain: _explain,
 }

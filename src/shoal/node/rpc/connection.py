@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ class Shared:
 
     loop: asyncio.AbstractEventLoop
     timing: Timing
+    chance: random.Random  # for nonces, too
     # One buffer serves all reads: the loop fills it and hands it over in one turn.
     buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
 

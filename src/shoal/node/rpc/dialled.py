@@ -13,7 +13,6 @@ import asyncio
 import enum
 import functools
 import math
-import secrets
 import socket
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
@@ -85,7 +84,7 @@ class Dialled(Connection):
         self.on_end: Callable[[Dialled], None] | None = None  # set when it is up
         self.pending: dict[int, Call[Any]] = {}
         self._address = address
-        self._exchange: Dialling = dial(ours, secrets.token_bytes(NONCE_BYTES), secret)
+        self._exchange: Dialling = dial(ours, shared.chance.randbytes(NONCE_BYTES), secret)
         self._last_id = 0
         self._handed_id = 0  # up to this one, requests may have left
         self._probed: int | None = None  # what had been heard when a sign of life was asked for
@@ -236,7 +235,6 @@ class Link:
         introduction: Callable[[], Introduction],
         secret: bytes,
         tell: Callable[[str, LinkEvent], None],
-        jitter: Callable[[], float],
     ) -> None:
         self.peer: Introduction | None = None  # who was there when it was up last
         self.trouble = ""  # why it isn't up, for people
@@ -246,7 +244,6 @@ class Link:
         self._introduction = introduction
         self._secret = secret
         self._tell = tell
-        self._jitter = jitter
         self._connection: Dialled | None = None  # while it is up
         self._waiting: list[Call[Any]] = []
         self._deadlines = Deadlines(shared.loop, self._expire)
@@ -316,7 +313,7 @@ class Link:
         timing = self._shared.timing
         # 2 ** 30 is past any bound, and no float's end.
         most = min(timing.backoff_seconds * 2.0 ** min(failures - 1, 30), timing.backoff_seconds_max)
-        return most * (0.5 + self._jitter() / 2)
+        return most * (0.5 + self._shared.chance.random() / 2)
 
     async def _dial(self) -> Dialled | None:
         timing = self._shared.timing

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-import secrets
 import socket
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
@@ -19,10 +18,11 @@ import msgspec
 from shoal.errors import Fault, ShoalError
 from shoal.node.rpc.connection import Shared, Timing, log
 from shoal.node.rpc.dialled import Link, LinkEvent
-from shoal.node.rpc.login import login
+from shoal.node.rpc.login import login, nobody
 from shoal.node.rpc.outcomes import NotSent
 from shoal.node.rpc.registry import Caller, Handle, Registry
 from shoal.node.rpc.served import Served
+from shoal.pgwire.auth import Exchange
 from shoal.protocol.envelope import Ping, Pong
 from shoal.protocol.handshake import Introduction, Refusal, Role
 
@@ -42,7 +42,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 class Rpc:
     """Lives on the event loop. `introduction` is asked for each connection anew, since an instance learns its
-    cluster's and its own ids only when it has joined. `user_secret` gives what is kept of a user's password."""
+    cluster's and its own ids only when it has joined. No client gets in before admit_clients()."""
 
     def __init__(
         self,
@@ -50,20 +50,17 @@ class Rpc:
         *,
         introduction: Callable[[], Introduction],
         secret: bytes,
-        user_secret: Callable[[str], str | None] = lambda user: None,
-        mock_key: bytes | None = None,
         on_fault: Callable[[Fault], None] | None = None,
         timing: Timing | None = None,
-        jitter: Callable[[], float] = random.random,
+        chance: random.Random | None = None,
     ) -> None:
         assert secret
         self.registry = Registry()
         self.introduction = introduction
         self.secret = secret
-        self.log_in = login(user_secret, mock_key or secrets.token_bytes(32))
+        self._shared = Shared(loop, timing or Timing(), chance or random.SystemRandom())
+        self.log_in = nobody(self._shared.chance)
         self._loop = loop
-        self._shared = Shared(loop, timing or Timing())
-        self._jitter = jitter
         self._on_fault = on_fault
         self._receive: Callable[[Caller, bytes], None] | None = None
         self._changed: Callable[[str, LinkEvent], None] | None = None
@@ -82,6 +79,17 @@ class Rpc:
         """`handle(caller, request, deadline)` returns the reply, or what gives it when awaited (it is cancelled
         when the deadline has passed or the caller is gone). What it raises is the caller's error."""
         self.registry.add(request_type, handle, roles)
+
+    def admit_clients(self, begin: Callable[[str], Exchange]) -> None:
+        """`begin` gives the exchange of SCRAM with a user."""
+        self.log_in = login(begin)
+
+    def end_clients(self, is_welcome: Callable[[str], bool]) -> None:
+        """Closes the connections of users that are not welcome any more. What they have asked is not answered."""
+        for connection in list(self._served):
+            user = connection.user
+            if user and not is_welcome(user):
+                connection.close(f"user {user!r} may not log in any more")
 
     def on_one_way(self, receive: Callable[[Caller, bytes], None]) -> None:
         self._receive = receive
@@ -149,7 +157,6 @@ class Rpc:
                 introduction=self.introduction,
                 secret=self.secret,
                 tell=self._tell,
-                jitter=self._jitter,
             )
         return link
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import secrets
 from collections.abc import Awaitable
 from typing import Final, Protocol
 
@@ -63,6 +62,11 @@ class Served(Connection):
         self._deadlines = Deadlines(self.loop, self._expire)
         self._address = "?"
 
+    @property
+    def user(self) -> str:
+        """Of a client that has logged in; else ""."""
+        return "" if self._caller is None or self._caller.role != "client" else self._caller.user
+
     def other_side(self) -> str:
         if self._caller is None:
             return f"a stranger at {self._address}"
@@ -85,7 +89,11 @@ class Served(Connection):
         try:
             if self._exchange is None:
                 self._exchange = answer(
-                    payload, host.introduction(), secrets.token_bytes(NONCE_BYTES), host.secret, host.log_in
+                    payload,
+                    host.introduction(),
+                    self.shared.chance.randbytes(NONCE_BYTES),
+                    host.secret,
+                    host.log_in,
                 )
                 self.write(frame(next(self._exchange)))
             else:

@@ -1,4 +1,4 @@
-"""Transactions, settings, prepared statements, users' passwords: what isn't about tables.
+"""Transactions, settings, prepared statements: what is about the session or the instance.
 
 Here: their clauses.
 Not here: which settings exist, what a transaction does (node/).
@@ -18,8 +18,6 @@ _ISOLATION_LEVELS: Final = (
     ("read", "committed"),
     ("read", "uncommitted"),
 )
-_PASSWORD_METHODS: Final = ("md5", "scram-sha-256", "chap-sha1", "ldap")
-_METHOD_KINDS: Final = (TokenKind.WORD, TokenKind.INTEGER)
 
 
 class Session(Cursor):
@@ -248,28 +246,3 @@ class Session(Cursor):
             return None
         self.expect("tier")
         return self.name("a tier")
-
-    def alter_user(self, at: int) -> ast.AlterUserPassword:
-        """Behind ALTER: USER u [WITH] PASSWORD 'p' [USING method]"""
-        self.expect("user")
-        user = self.name("a user")
-        self.accept("with")
-        if self.token.key != "password":
-            if self.token.kind is TokenKind.WORD:
-                raise self.unsupported(f"ALTER USER … {self.token.key.upper()}")
-            raise self.unexpected("PASSWORD")
-        self.advance()
-        password = self.string()
-        method: str | None = None
-        if self.accept("using"):
-            start = self.token
-            end = start.at
-            # scram-sha-256 is five tokens that touch each other.
-            while self.token.at == end and (self.token.kind in _METHOD_KINDS or self.token.key == "-"):
-                end = self.advance().end
-            if end == start.at:
-                raise self.unexpected("a password method")
-            method = self.text[start.at : end].lower()
-            if method not in _PASSWORD_METHODS:
-                raise self.unsupported(f"the password method {method}", start)
-        return ast.AlterUserPassword(user, password, method, at)
