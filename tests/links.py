@@ -439,8 +439,9 @@ class _Side(asyncio.Protocol):
         self._over = True
         if self._transport is not None:
             connection = self._transport.get_extra_info("socket")
-            with contextlib.suppress(OSError):
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if connection is not None:  # it may be closed already
+                with contextlib.suppress(OSError):
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._transport.abort()
 
 
