@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar, cast
 
 import msgspec
-import uvloop
 
 from shoal.protocol.frames import Frames
 from shoal.protocol.handshake import Hello
@@ -53,7 +52,7 @@ class Links:
     """All methods are for any thread; what they say holds when they return."""
 
     def __init__(self) -> None:
-        self._loop = uvloop.new_event_loop()
+        self._loop = asyncio.new_event_loop()
         self._fronts: dict[str, _Front] = {}
         self._rules: dict[tuple[str, str], Rule] = {}
         self._pairs: set[_Pair] = set()
