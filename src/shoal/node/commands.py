@@ -286,7 +286,12 @@ class Commands:
             statement.tier.text if statement.tier is not None else None,
             self._session.user_id,
         )
-        await self._session.node.log.propose(entry)
+        try:
+            with self._executing.stoppable():
+                await self._session.node.log.propose(entry)
+        except OutcomeUnknown as error:
+            error.message = self._executing.stopped_by or error.message
+            raise
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 
@@ -299,7 +304,13 @@ class Commands:
                 f'invalid input syntax for type uuid: "{statement.uuid}"'
             ) from None
         seconds = float(statement.timeout) if statement.timeout is not None else _EXPEL_SECONDS
-        await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
+        try:
+            with self._executing.stoppable():
+                await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
+        except asyncio.CancelledError:
+            raise OutcomeUnknown(
+                self._executing.stopped().message, detail="The instance may be expelled, now or soon."
+            ) from None
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 

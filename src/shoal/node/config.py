@@ -23,6 +23,7 @@ import yaml
 
 from shoal.catalog.schema import DEFAULT_BUCKET_COUNT, Tier, TierName
 from shoal.errors import InvalidConfiguration
+from shoal.node.crash_points import CRASH_POINTS_VARIABLE
 
 ENVIRONMENT_PREFIX: Final = "SHOAL_"
 CONFIG_FILE_VARIABLE: Final = "SHOAL_CONFIG_FILE"
@@ -693,7 +694,9 @@ class _Loader(yaml.SafeLoader):
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
     for variable, value in sorted(environment.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_FILE_VARIABLE:
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        if variable in (CONFIG_FILE_VARIABLE, CRASH_POINTS_VARIABLE):
             continue
         # Kubernetes sets these in every pod, once a service is called "shoal".
         if re.match(r"SHOAL_(SERVICE_|PORT$|PORT_)", variable):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol
 
@@ -120,8 +120,7 @@ class Session:
         self.node = node
         self.user_id = user.id
         self.settings = settings
-        self.facts = {
-            **node.facts,
+        self._facts: dict[SessionFact, Stored] = {
             SessionFact.USER: user.name,
             SessionFact.DATABASE: database,
             SessionFact.BACKEND_PID: pid,
@@ -362,6 +361,11 @@ class Session:
     def _end(self) -> None:
         self.close()
         self._wire.close()
+
+    @property
+    def facts(self) -> Mapping[SessionFact, Stored]:
+        """What it knows for as long as it lives, and what the instance knows now."""
+        return {**self.node.facts, **self._facts}
 
     @property
     def is_read_only(self) -> bool:
