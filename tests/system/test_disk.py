@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from tests.cluster import Instance, NotInTime, eventually
-from tests.system.catalog_files import check_catalog_against_tables
+from tests.system.catalog_files import check_catalog_against_tables, wait_until_they_agree
 from tests.system.clients import sqlstate
 from tests.system.replication_log import check_log_against_tables
 
@@ -136,7 +136,7 @@ def test_a_full_disk(small_disk: Path, timing_scale: float) -> None:
         check_log_against_tables(instance.directory)
         instance.kill()
         instance.start()
-        check_catalog_against_tables(instance.directory)
+        wait_until_they_agree(instance.directory, 10 * timing_scale)
         check_log_against_tables(instance.directory)
         with instance.connect() as connection:
             assert ids(connection) == acknowledged | {-1}
@@ -189,28 +189,15 @@ def test_schema_changes_that_run_out_of_space_anywhere(small_disk: Path, timing_
                 10 * timing_scale,
                 "no change is left",
             )
-        agreed(instance, timing_scale)
+        wait_until_they_agree(instance.directory, 10 * timing_scale)
         instance.kill()
         instance.start()
-        check_catalog_against_tables(instance.directory)
+        wait_until_they_agree(instance.directory, 10 * timing_scale)
         check_log_against_tables(instance.directory)
         assert instance.stop() == 0
         assert not instance.bugs(), instance.bugs()
     finally:
         instance.kill()
-
-
-def agreed(instance: Instance, timing_scale: float) -> None:
-    """The catalog and the tables; what was dropped goes a moment later."""
-
-    def check() -> bool:
-        try:
-            check_catalog_against_tables(instance.directory)
-        except AssertionError:
-            return False
-        return True
-
-    eventually(check, 10 * timing_scale, "the catalog and the tables agree")
 
 
 def test_a_disk_that_is_full_at_the_start(small_disk: Path, timing_scale: float) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.cluster import Instance, eventually
-from tests.system.catalog_files import check_catalog_against_tables, user_tables
+from tests.system.catalog_files import user_tables, wait_until_they_agree
 from tests.system.clients import Connection, at_once, sqlstate
 
 
@@ -86,22 +86,11 @@ def test_changes_of_one_table_by_many(own: Instance, timing_scale: float) -> Non
 
     at_once(own, [client(number) for number in range(8)])  # type: ignore[misc]
 
-    def settled() -> bool:
-        """Tables that were dropped go a moment later."""
-        check_catalog_against_tables(own.directory)
-        return True
-
-    def retried() -> bool:
-        try:
-            return settled()
-        except AssertionError:
-            return False
-
-    eventually(retried, 10 * timing_scale, "the catalog and the tables agree")
+    wait_until_they_agree(own.directory, 10 * timing_scale)
     before = user_tables(own.directory)
     assert own.stop() == 0
     own.start()
-    settled()
+    wait_until_they_agree(own.directory, 10 * timing_scale)
     assert user_tables(own.directory) == before
 
 

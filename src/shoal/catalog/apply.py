@@ -285,11 +285,12 @@ def _created(change: CreateTable, version: int) -> Table:
         Column(number, spec.name, type_of(spec.type), spec.nullable)
         for number, spec in enumerate(change.columns)
     )
-    numbers = {column.name: column.number for column in columns} | {BUCKET_ID_NAME: BUCKET_ID}
+    numbers = {column.name: column.number for column in columns}
     if change.sharding_key is None:
         distribution: Global | Sharded = Global()
     else:
         assert change.tier is not None, change
+        numbers[BUCKET_ID_NAME] = BUCKET_ID
         key = tuple(numbers[name] for name in change.sharding_key)
         distribution = Sharded(key, TierName(change.tier), change.implicit)
     return Table(

@@ -412,7 +412,8 @@ def _table_of_row(row: Row, rows_of_indexes: list[Row]) -> Table:
         for field in msgspec.json.decode(cast(str, formatted), type=list[_Field])
         if field.number != BUCKET_ID
     )
-    numbers = {column.name: column.number for column in columns} | {BUCKET_ID_NAME: BUCKET_ID}
+    # A global table may have a column of that name, and has no hidden one.
+    numbers = {BUCKET_ID_NAME: BUCKET_ID} | {column.name: column.number for column in columns}
     options: dict[str, list[object]] = {}
     for option in msgspec.json.decode(cast(str, opts), type=list[dict[str, list[object]]]):
         options |= option

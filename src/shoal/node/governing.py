@@ -192,6 +192,9 @@ class Governing:
         except (ShoalError, RefusedChange) as error:
             _log.warning("governor: %s: %s", step.why, error)
             return False
+        except Exception as error:
+            _log.error("governor: %s: failed by a bug", step.why, exc_info=error)
+            return False
         return True
 
     async def _change(self, step: Step, at: int) -> None:

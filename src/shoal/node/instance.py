@@ -164,7 +164,7 @@ class Node:
             fail=self.fail,
         )
         self.statements = Statements(lambda: self.log.catalog, self._refuse_out_of_reach)
-        self.schema_changes = SchemaChanges(cluster.log)
+        self.schema_changes = SchemaChanges(cluster.log, lambda: cluster.topology)
         self.applied = Applied(
             cluster.log,
             cluster.rpc,

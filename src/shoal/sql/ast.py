@@ -806,6 +806,14 @@ class ExpelInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class AbortSchemaChange:
+    """ALTER SYSTEM ABORT SCHEMA CHANGE version: it isn't waited for any longer."""
+
+    version: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     facets: tuple[str, ...]  # logical, buckets, raw, forward, context; () when not said
     fmt: bool
@@ -840,6 +848,7 @@ Statement = (
     | Discard
     | AlterSystem
     | ExpelInstance
+    | AbortSchemaChange
     | CreateUser
     | AlterUserPassword
     | AlterUserLogin

@@ -472,6 +472,7 @@ _TEXTS: dict[type, Callable[..., str]] = {
     ast.Discard: _discard,
     ast.AlterSystem: _alter_system,
     ast.ExpelInstance: _expel,
+    ast.AbortSchemaChange: lambda node: f"alter system abort schema change {node.version}",
     ast.CreateUser: lambda node: words(
         "create user",
         node.if_not_exists and "if not exists",

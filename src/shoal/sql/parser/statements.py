@@ -69,6 +69,7 @@ class Parser(Dml, Ddl, Acl, Session):
         | ast.RenameIndex
         | ast.AlterSystem
         | ast.ExpelInstance
+        | ast.AbortSchemaChange
         | ast.AlterUserPassword
         | ast.AlterUserLogin
         | ast.RenameUser
