@@ -34,7 +34,7 @@ from shoal.pgwire.auth import SALT_BYTES, Method, make_secret
 from shoal.pgwire.messages import NoticeResponse
 from shoal.sql import ast
 from shoal.sql.bind.acl import PASSWORD_METHOD, AclStatement, bind_acl
-from shoal.sql.bind.ddl import DdlStatement, bind_ddl
+from shoal.sql.bind.schema_changes import SchemaStatement, bind_schema_change
 from shoal.sql.explain import explain
 from shoal.sql.local import compile_program
 from shoal.storage.catalog_db import CatalogDb
@@ -206,19 +206,14 @@ class Commands:
 
     # --- what changes the catalog ----------------------------------------------------------------
 
-    async def _change_schema(self, statement: DdlStatement) -> Answer:
+    async def _change_schema(self, statement: SchemaStatement) -> Answer:
         session, node = self._session, self._session.node
         user_id = session.user_id
 
         def change(catalog: Catalog) -> SchemaChange | None:
-            changes = bind_ddl(
-                statement,
-                catalog.schema,
-                user_id,
-                catalog.next_table_id,
-                permit=partial(catalog.rights.refuse, user_id),
-            )
-            return changes[0] if changes else None
+            permit = partial(catalog.rights.refuse, user_id)
+            schema, next_id = catalog.schema, catalog.next_table_id
+            return bind_schema_change(statement, schema, user_id, next_id, permit=permit)
 
         timeout = statement.wait.timeout
         seconds = float(timeout) if timeout is not None else node.cluster_settings.sql_ddl_timeout
@@ -421,8 +416,14 @@ _ACL_TAGS: Final[Mapping[type, Callable[[Any], str]]] = {
 }
 
 
-def _tag(statement: DdlStatement) -> str:
+def _tag(statement: SchemaStatement) -> str:
     match statement:
+        case ast.CreateProcedure():
+            return "CREATE PROCEDURE"
+        case ast.RenameProcedure():
+            return "ALTER PROCEDURE"
+        case ast.DropProcedure():
+            return "DROP PROCEDURE"
         case ast.CreateTable():
             return "CREATE TABLE"
         case ast.DropTable():
