@@ -10,15 +10,17 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from shoal.catalog.entries import Dml
 from shoal.catalog.schema import Schema
 from shoal.errors import QueryCanceled, RetryableError, ShoalError
+from shoal.node.about import Fact
 from shoal.node.catalog_log import CatalogLog, Decision
 from shoal.node.statements import ManyRows, Prepared, refuse_unless_allowed
 from shoal.sql.plan import SessionFact
-from shoal.sql.program import Program
+from shoal.sql.program import Facts, Program
 from shoal.storage.catalog_db import CatalogDb, DryRun
 from shoal.storage.limits import NO_LIMITS, Limits, opcodes_between_looks, too_many_opcodes, too_many_rows
 from shoal.storage.writer import Outcome, Writer, WriteSession, WriteWork
@@ -259,24 +261,31 @@ async def write(writer: Writer, work: WriteWork[T]) -> T:
     return await future
 
 
-def session_facts(
-    zone: Zone, constant: Mapping[SessionFact, Stored]
-) -> Mapping[SessionFact, Callable[[int | None], Stored]]:
-    """What a statement may ask about its session. The clock is read once, here."""
+def session_facts(about: Mapping[SessionFact, Fact], user: str, database: str, pid: int) -> Facts:
+    """What the statements of a session may ask, but for the time. Of the instance they hear what is true when they ask."""
+    own: dict[SessionFact, Fact] = {
+        SessionFact.USER: lambda: user,
+        SessionFact.DATABASE: lambda: database,
+        SessionFact.BACKEND_PID: lambda: pid,
+    }
+    return {fact: partial(_at_any_precision, ask) for fact, ask in (*about.items(), *own.items())}
+
+
+def _at_any_precision(ask: Fact, precision: int | None) -> Stored:
+    return ask()
+
+
+def statement_facts(zone: Zone, of_session: Facts) -> Facts:
+    """The same with the time: the clock is read once, here."""
     now = time.time_ns() // 1000
 
     def instant(precision: int | None) -> Stored:
         return now if precision is None else with_precision(now, precision)
 
-    facts: dict[SessionFact, Callable[[int | None], Stored]] = {
-        fact: _always(value) for fact, value in constant.items()
+    return {
+        **of_session,
+        SessionFact.NOW: instant,
+        SessionFact.LOCAL_NOW: instant,
+        SessionFact.TODAY: lambda _precision: midnight(now, zone),
+        SessionFact.ZONE: lambda _precision: zone.name,
     }
-    facts[SessionFact.NOW] = instant
-    facts[SessionFact.LOCAL_NOW] = instant
-    facts[SessionFact.TODAY] = lambda _precision: midnight(now, zone)
-    facts[SessionFact.ZONE] = lambda _precision: zone.name
-    return facts
-
-
-def _always(value: Stored) -> Callable[[int | None], Stored]:
-    return lambda _precision: value

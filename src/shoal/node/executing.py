@@ -34,7 +34,7 @@ from shoal.node.execute import (
     canceled_by_timeout,
     canceled_by_user,
     dml_on_global,
-    session_facts,
+    statement_facts,
     write,
 )
 from shoal.node.portals import Portal
@@ -219,7 +219,7 @@ class Executing:
         if not prepared.facts_needed:
             return fill(parameters, literals, _NO_FACTS)
         session = self._session
-        facts = session_facts(session.settings.zone, session.facts)
+        facts = statement_facts(session.settings.zone, session.facts)
         return fill(parameters, literals, facts)
 
     def _limits(self, options: Options, parameters: Sequence[Stored]) -> Limits:

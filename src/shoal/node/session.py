@@ -34,6 +34,7 @@ from shoal.errors import (
     UndefinedStatement,
 )
 from shoal.node.block import Block
+from shoal.node.execute import session_facts
 from shoal.node.executing import Executing
 from shoal.node.portals import Portal
 from shoal.node.settings import SessionSettings
@@ -66,7 +67,6 @@ from shoal.pgwire.messages import (
 from shoal.pgwire.phases import EXTENDED, IDLE, SKIPPING, STEPS, Phase, frontend_type
 from shoal.sql import ast
 from shoal.sql.parser import Parsed
-from shoal.sql.plan import SessionFact
 from shoal.types.values import Stored
 
 if TYPE_CHECKING:
@@ -120,12 +120,7 @@ class Session:
         self.node = node
         self.user_id = user.id
         self.settings = settings
-        self.facts = {
-            **node.facts,
-            SessionFact.USER: user.name,
-            SessionFact.DATABASE: database,
-            SessionFact.BACKEND_PID: pid,
-        }
+        self.facts = session_facts(node.facts, user.name, database, pid)
         self.block = Block()
         self.statements: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
