@@ -230,6 +230,12 @@ class OutcomeUnknown(ShoalError):
     sqlstate = "40003"
 
 
+class NotAcknowledged(ShoalError):
+    """It is committed, and will be everywhere. Not every instance that should has said that it has it by now."""
+
+    sqlstate = "57S01"  # ours
+
+
 class RetryableError(ShoalError):
     """Nothing happened; the same statement may work when sent again."""
 
@@ -317,6 +323,10 @@ class DuplicateTable(ShoalError):
 
 class DuplicateObject(ShoalError):
     sqlstate = "42710"
+
+
+class DuplicateFunction(ShoalError):
+    sqlstate = "42723"
 
 
 class DuplicateCursor(ShoalError):

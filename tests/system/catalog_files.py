@@ -76,6 +76,23 @@ def wait_until_they_agree(directory: Path, seconds: float) -> None:
         time.sleep(0.02)
 
 
+def names_in_data_db(directory: Path) -> list[str]:
+    """The physical tables of users, their columns as table.column, and their indexes."""
+    connection = _open(directory / "data.db")
+    try:
+        with connection:
+            found: list[str] = []
+            for table in physical_tables(connection, schema="main"):
+                found.append(table)
+                found += [f"{table}.{column}" for column in column_names(connection, table, schema="main")]
+            indexes = connection.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'index' AND name GLOB 't[0-9]*'"
+            ).fetchall()
+            return found + [name for (name,) in indexes]
+    finally:
+        connection.close()
+
+
 def _open(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(5_000)

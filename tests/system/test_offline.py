@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import Cluster, Instance, eventually, instances_of
+from tests.system.busy import stay_online
 from tests.system.clients import Statement
 from tests.system.test_disk import fill, mount
 
@@ -206,3 +207,8 @@ def test_one_that_is_slow_stays_online(clusters: Clusters, timing_scale: float) 
             time.sleep(0.1 * timing_scale)
     assert row(leader, slow)["current_state"] == incarnation
     cluster.settle()
+
+
+def test_a_busy_machine(clusters: Clusters) -> None:
+    """The same for ten minutes is in tests/slow."""
+    stay_online(clusters(3), seconds=8)

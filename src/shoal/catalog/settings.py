@@ -39,6 +39,9 @@ class ClusterSettings:
     auth_password_enforce_digits: bool = True
     auth_password_enforce_specialchars: bool = False
     auth_login_attempt_max: int = 4  # wrong passwords one after another, then a user is locked; 0: never
+    sql_ddl_timeout: float = (
+        86_400.0  # seconds that a schema change is waited for; OPTION (TIMEOUT = …) goes first
+    )
     governor_auto_offline_timeout: float = 2.0  # seconds of silence, then an instance is Offline
 
 
@@ -91,6 +94,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, object], int | float | bool]]] = {
     "raft_wal_count_max": _from_to(1, 1 << 30),
     "raft_wal_size_max": _from_to(4 << 10, 1 << 40),
     "raft_snapshot_chunk_size_max": _from_to(1 << 10, 16 << 20),
+    "sql_ddl_timeout": _seconds(0, 1_000_000_000),
     # Whoever is well is heard several times a second.
     "governor_auto_offline_timeout": _seconds(1, 86_400),
 }

@@ -22,6 +22,7 @@ from shoal.errors import (
     FeatureNotSupported,
     InsufficientPrivilege,
     InvalidTextRepresentation,
+    NotAcknowledged,
     OutcomeUnknown,
     QueryCanceled,
 )
@@ -33,7 +34,7 @@ from shoal.pgwire.auth import SALT_BYTES, Method, make_secret
 from shoal.pgwire.messages import NoticeResponse
 from shoal.sql import ast
 from shoal.sql.bind.acl import PASSWORD_METHOD, AclStatement, bind_acl
-from shoal.sql.bind.ddl import DdlStatement, bind_ddl
+from shoal.sql.bind.schema_changes import SchemaStatement, bind_schema_change
 from shoal.sql.explain import explain
 from shoal.sql.local import compile_program
 from shoal.storage.catalog_db import CatalogDb
@@ -103,6 +104,8 @@ class Commands:
                 return self._alter_system(statement)
             case ast.ExpelInstance():
                 return self._expel(statement)
+            case ast.AbortSchemaChange():
+                return self._abort_schema_change(statement)
             case _ if isinstance(statement, ast.ACL):
                 return self._change_rights(statement)
             case _ if isinstance(statement, ast.DDL):
@@ -203,34 +206,68 @@ class Commands:
 
     # --- what changes the catalog ----------------------------------------------------------------
 
-    async def _change_schema(self, statement: DdlStatement) -> Answer:
+    async def _change_schema(self, statement: SchemaStatement) -> Answer:
         session, node = self._session, self._session.node
         user_id = session.user_id
 
         def change(catalog: Catalog) -> SchemaChange | None:
-            changes = bind_ddl(
-                statement,
-                catalog.schema,
-                user_id,
-                catalog.next_table_id,
-                permit=partial(catalog.rights.refuse, user_id),
-            )
-            return changes[0] if changes else None
+            permit = partial(catalog.rights.refuse, user_id)
+            schema, next_id = catalog.schema, catalog.next_table_id
+            return bind_schema_change(statement, schema, user_id, next_id, permit=permit)
 
         timeout = statement.wait.timeout
-        limit = asyncio.timeout(float(timeout) if timeout is not None else None)
+        seconds = float(timeout) if timeout is not None else node.cluster_settings.sql_ddl_timeout
+        deadline = node.loop.time() + seconds
+        limit = asyncio.timeout_at(deadline)
         try:
-            # GLOBALLY and LOCALLY are one and the same while a cluster is one instance.
             async with limit:
                 with self._executing.stoppable():
-                    if await node.schema_changes.carry_out(change, user_id):
-                        session.wrote()
+                    index = await node.schema_changes.carry_out(change, user_id)
         except TimeoutError:
             raise QueryCanceled("timeout", detail="The schema change has not begun.") from None
         except OutcomeUnknown as error:
             error.message = "timeout" if limit.expired() else self._executing.stopped().message
             raise
+        if index is not None:
+            session.wrote()
+        if statement.wait.globally:
+            # Also if there was nothing to do: that may be news to others.
+            missing = await self._missing(node.log.applied if index is None else index, deadline)
+            if missing is None:
+                raise NotAcknowledged(
+                    f"{self._executing.stopped().message}: the schema change is committed, and it was not waited for that"
+                    " every instance has it"
+                )
+            # Here it is applied, however short the time was.
+            own = node.cluster.instance
+            missing = tuple(name for name in missing if own is None or name != own.name)
+            if missing:
+                raise NotAcknowledged(
+                    f"the schema change is committed, and not acknowledged by all instances: {', '.join(missing)}",
+                    detail="They were Online when it was committed, and have not answered.",
+                    hint="Nothing is to be repeated. An instance has the change before it is Online again.",
+                )
         return Answer(_tag(statement))
+
+    async def _missing(self, index: int, deadline: float) -> tuple[str, ...] | None:
+        """Who hasn't got the entry at the deadline, by name; None: nobody wants to wait any longer."""
+        node = self._session.node
+        waiting = node.loop.create_task(node.applied.everywhere(index, deadline))
+        try:
+            with self._executing.stoppable():
+                return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            waiting.cancel()
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            return None
+
+    async def _abort_schema_change(self, statement: ast.AbortSchemaChange) -> Answer:
+        self._admin_only("ALTER SYSTEM")
+        await self._session.node.schema_changes.abort(statement.version)
+        self._session.wrote()
+        return Answer("ALTER SYSTEM")
 
     async def _alter_system(self, statement: ast.AlterSystem) -> Answer:
         self._admin_only("ALTER SYSTEM")
@@ -244,7 +281,12 @@ class Commands:
             statement.tier.text if statement.tier is not None else None,
             self._session.user_id,
         )
-        await self._session.node.log.propose(entry)
+        try:
+            with self._executing.stoppable():
+                await self._session.node.log.propose(entry)
+        except OutcomeUnknown as error:
+            error.message = self._executing.stopped_by or error.message
+            raise
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 
@@ -257,7 +299,13 @@ class Commands:
                 f'invalid input syntax for type uuid: "{statement.uuid}"'
             ) from None
         seconds = float(statement.timeout) if statement.timeout is not None else _EXPEL_SECONDS
-        await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
+        try:
+            with self._executing.stoppable():
+                await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
+        except asyncio.CancelledError:
+            raise OutcomeUnknown(
+                self._executing.stopped().message, detail="The instance may be expelled, now or soon."
+            ) from None
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 
@@ -304,7 +352,7 @@ class Commands:
             # Also if there was nothing to do: whoever says it again, to be sure, is told the same.
             there = node.log.applied if index is None else index
             patience = seconds if timeout is not None else _EVERYWHERE_SECONDS * node.config.timing_scale
-            session.notice(await self._until_everywhere(there, loop.time() + patience))
+            session.notice(_not_everywhere(await self._missing(there, loop.time() + patience)))
         return Answer(_ACL_TAGS[type(statement)](statement))
 
     async def _secret_of(self, statement: AclStatement) -> str | None:
@@ -317,35 +365,28 @@ class Commands:
         salt = node.outside.chance.randbytes(SALT_BYTES)
         return await node.aside.run(make_secret, method, statement.user.text, password.text, salt)
 
-    async def _until_everywhere(self, index: int, deadline: float) -> NoticeResponse | None:
-        node = self._session.node
-        waiting = node.loop.create_task(node.applied.everywhere(index, deadline))
-        try:
-            with self._executing.stoppable():
-                missing = await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            waiting.cancel()
-            task = asyncio.current_task()
-            assert task is not None
-            task.uncancel()
-            return NoticeResponse(
-                "WARNING",
-                "01000",
-                "the change is committed, and it was not waited for that every instance knows of it",
-            )
-        if not missing:
-            return None
-        return NoticeResponse(
-            "WARNING",
-            "01000",
-            f"the change is committed, but not confirmed by: {', '.join(missing)}",
-            "They take it over as soon as they have caught up with the log. Until then they may let in who has lost a"
-            " right, and turn away who was given one.",
-        )
-
     def _admin_only(self, command: str) -> None:
         if self._session.user_id != ADMIN_ID:
             raise InsufficientPrivilege(f"{command} is for admin only")
+
+
+def _not_everywhere(missing: Sequence[str] | None) -> NoticeResponse | None:
+    """Of a change of rights."""
+    if missing is None:
+        return NoticeResponse(
+            "WARNING",
+            "01000",
+            "the change is committed, and it was not waited for that every instance knows of it",
+        )
+    if not missing:
+        return None
+    return NoticeResponse(
+        "WARNING",
+        "01000",
+        f"the change is committed, but not confirmed by: {', '.join(missing)}",
+        "They take it over as soon as they have caught up with the log. Until then they may let in who has lost a"
+        " right, and turn away who was given one.",
+    )
 
 
 def _membership(verb: str) -> Callable[[Any], str]:
@@ -366,8 +407,14 @@ _ACL_TAGS: Final[Mapping[type, Callable[[Any], str]]] = {
 }
 
 
-def _tag(statement: DdlStatement) -> str:
+def _tag(statement: SchemaStatement) -> str:
     match statement:
+        case ast.CreateProcedure():
+            return "CREATE PROCEDURE"
+        case ast.RenameProcedure():
+            return "ALTER PROCEDURE"
+        case ast.DropProcedure():
+            return "DROP PROCEDURE"
         case ast.CreateTable():
             return "CREATE TABLE"
         case ast.DropTable():

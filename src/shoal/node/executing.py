@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from shoal.catalog.schema import Table
 from shoal.errors import (
     AdminShutdown,
     Fault,
@@ -21,6 +22,7 @@ from shoal.errors import (
     ObjectNotInPrerequisiteState,
     OutcomeUnknown,
     QueryCanceled,
+    RetryableError,
     ShoalError,
 )
 from shoal.node.commands import Answer, Commands
@@ -55,6 +57,9 @@ _BATCH_BYTES: Final = 256 * 1024
 # A client that pipelines writes need not wait for each: so many may be under way. They are one chain: after
 # one that fails, the rest is not run.
 _PENDING_MAX: Final = 512
+
+# So long a write waits for a schema change of its table.
+_OPERABLE_SECONDS: Final = 30.0
 
 _NO_FACTS: Final[Mapping[Any, Any]] = {}
 
@@ -114,6 +119,11 @@ class Executing:
             yield
         finally:
             self._stoppable = None
+
+    @property
+    def stopped_by(self) -> str | None:
+        """What stopped the statement, in words, if something did."""
+        return None if self._stopped_by is None else self._stopped_by.message
 
     def stopped(self) -> ShoalError:
         """Why the session's task was stopped."""
@@ -415,13 +425,7 @@ class Executing:
             program = prepared.program
             assert program is not None and program.writes is not None
             table = node.catalog.schema.tables_by_id[program.writes.id]
-            if not table.operable:
-                with self.stoppable():
-                    await node.log.next_change()
-                continue
-            if table.id in node.own_tables.behind:
-                with self.stoppable():
-                    await node.own_tables.until_up_to_date(table.id)
+            if await self._has_waited_for(table):
                 continue
             values, timeout_ms = self._values(portal), session.settings.statement_timeout_ms
             limits = self._limits(program.options, portal.values)
@@ -437,11 +441,40 @@ class Executing:
                 except SchemaChanged:
                     continue
                 except OutcomeUnknown as error:
-                    if self._stopped_by is not None:
-                        error.message = self._stopped_by.message
+                    error.message = self.stopped_by or error.message
                     raise
             self._written(portal, written)
             return
+
+    async def _has_waited_for(self, table: Table) -> bool:
+        """False: it may be written to. While a schema change of it is under way it is waited for, but not for ever: a change
+        may wait for an instance that is away."""
+        node = self._node
+        catalog, behind = node.log.catalog, node.own_tables.behind
+
+        def is_blocked() -> bool:
+            nonlocal catalog
+            catalog = node.log.catalog
+            now = catalog.schema.tables_by_id.get(table.id)
+            return now is not None and (not now.operable or table.id in behind)
+
+        if not is_blocked():
+            return False
+        try:
+            with self.stoppable():
+                async with asyncio.timeout(_OPERABLE_SECONDS * node.config.timing_scale):
+                    while is_blocked():
+                        if table.id in behind:
+                            await node.own_tables.until_up_to_date(table.id)
+                        else:
+                            await node.log.next_change()
+        except TimeoutError:
+            pending = next((each for each in catalog.pending.values() if each.table_id == table.id), None)
+            raise RetryableError(
+                f"table {table.name} is being changed",
+                detail=None if pending is None else node.schema_changes.told(pending),
+            ) from None
+        return True
 
     # --- answers that are there as a whole -------------------------------------------------------
 
@@ -501,13 +534,11 @@ class Executing:
         """False: a schema change has made it another statement, and nothing has happened."""
         session, node = self._session, self._node
         session.block.enter(writes="INSERT", session_read_only=session.settings.read_only)
-        while not (current := many.is_current(node.catalog.schema)):
-            if current is None:
+        while True:
+            if many.is_current(node.catalog.schema) is None:
                 return False
-            with self.stoppable():
-                await node.log.next_change()
-        if many.table.id in node.own_tables.behind:
-            return False
+            if not await self._has_waited_for(many.table):
+                break
         for privilege, table in many.needs:
             node.log.catalog.rights.refuse(session.user_id, privilege, table)
         self._metrics.statements += 1
@@ -547,8 +578,12 @@ _WRITING_COMMANDS: Final[Mapping[type, str]] = {
     ast.CreateIndex: "CREATE INDEX",
     ast.DropIndex: "DROP INDEX",
     ast.RenameIndex: "RENAME INDEX",
+    ast.CreateProcedure: "CREATE PROCEDURE",
+    ast.RenameProcedure: "ALTER PROCEDURE",
+    ast.DropProcedure: "DROP PROCEDURE",
     ast.AlterSystem: "ALTER SYSTEM",
     ast.ExpelInstance: "ALTER SYSTEM",
+    ast.AbortSchemaChange: "ALTER SYSTEM",
     ast.CreateUser: "CREATE ROLE",
     ast.AlterUserPassword: "ALTER ROLE",
     ast.AlterUserLogin: "ALTER ROLE",

@@ -28,6 +28,7 @@ from typing import Any, Final
 import apsw
 import uvloop
 
+from shoal import __version__
 from shoal.catalog.apply import Catalog
 from shoal.catalog.schema import Schema, Sharded, Table, TableId, TierName
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
@@ -37,6 +38,8 @@ from shoal.node.about import facts_of
 from shoal.node.accounts import Accounts
 from shoal.node.applied import Applied
 from shoal.node.aside import Aside
+from shoal.node.audit import Audit
+from shoal.node.bootstrap import FIRST_ID
 from shoal.node.catalog_log import Change
 from shoal.node.cluster import Cluster, Place, found_or_joined, open_rpc
 from shoal.node.config import Address, Config, Running
@@ -112,9 +115,11 @@ class Node:
         loop: asyncio.AbstractEventLoop,
         metrics: Metrics,
         outside: Outside,
+        audit: Audit,
     ) -> None:
         self.config = config
         self.outside = outside
+        self.audit = audit
         self.loop = loop
         self.metrics = metrics
         self.stopping = asyncio.Event()
@@ -152,7 +157,7 @@ class Node:
             fail=self.fail,
         )
         self.statements = Statements(lambda: self.log.catalog, self._refuse_out_of_reach)
-        self.schema_changes = SchemaChanges(cluster.log)
+        self.schema_changes = SchemaChanges(cluster.log, lambda: cluster.topology)
         self.applied = Applied(
             cluster.log,
             cluster.rpc,
@@ -174,9 +179,10 @@ class Node:
             chance=self.outside.chance,
             # The same on every instance and after every start: what doesn't change doesn't tell.
             mock_key=hmac.digest(cluster.rpc.secret, b"salts of users that do not exist", "sha256"),
+            audit=self.audit,
             scale=self.config.timing_scale,
         )
-        cluster.rpc.admit_clients(lambda name: self.accounts.exchange(name, scram_only=True))
+        cluster.rpc.admit_clients(lambda name: self.accounts.exchange(name, "RPC", scram_only=True))
         self.facts = facts_of(self.config, cluster)
         cluster.on_topology.append(self._on_mastership)
         self._masters_in: frozenset[TierName] = frozenset()
@@ -213,6 +219,7 @@ class Node:
 
     def _on_change(self, change: Change) -> None:
         self.cluster_settings = changed(self.cluster_settings, change.rows)
+        self.audit.on_change(change, self.cluster.topology)
         rights = change.after.rights
         if rights is not change.before.rights:
             self.cluster.rpc.end_clients(
@@ -270,15 +277,21 @@ async def opened(
     # Whatever wal_mode says of rows: the catalog is small, and always synced.
     synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(catalog_guard))
     introduced: list[Introduction] = []
-    async with contextlib.AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as audited, contextlib.AsyncExitStack() as stack:
+        audit = Audit(config.audit, outside.now)
+        audited.callback(audit.close)
         db = CatalogDb(directory.files, synced)
         stack.callback(db.close)
         rpc = open_rpc(config, loop, introduced, outside)
         stack.push_async_callback(rpc.close)
         place = Place(config, addresses, rpc, rpc_listener, db, introduced, outside)
+        is_new = (identity := db.identity()) is None or not identity.raft_id
         arrival = await found_or_joined(place)
+        gen = db.next_generation() if audit.is_on else 0
         metrics = metrics or Metrics()
-        node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics, outside)
+        node = Node(
+            config, directory.files, settings, db, guard, catalog_guard, loop, metrics, outside, audit
+        )
         cluster = Cluster(
             place,
             arrival,
@@ -290,13 +303,17 @@ async def opened(
         )
         stack.pop_all()  # from now on they are the cluster's
         node.join(cluster)
+        audit.begin(cluster.identity.raft_id, gen, cluster.topology)
         try:
             await node.own_tables.recover()
             cluster.start()
             async with admitting(node) if admitting is not None else contextlib.nullcontext():
                 await _unless_stopped(node, cluster.come_online())
+                is_first = is_new and cluster.identity.raft_id == FIRST_ID
+                audit.started(_name_of(node) or "", __version__, is_new=is_new, is_first=is_first)
                 yield node
         finally:
+            audit.stopping(None if node.fault is None else str(node.fault))
             if node.fault is None:
                 await cluster.leave()
             await node.close()
@@ -354,6 +371,8 @@ async def serve(config: Config, ready: Callable[[Running], None]) -> None:
             servers.append(server)
             for signum in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(signum, node.stopping.set)
+            if node.audit.is_on:
+                loop.add_signal_handler(signal.SIGHUP, node.audit.reopen)
             try:
                 await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
                 yield

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol
 
 from shoal.catalog.rights import User
 from shoal.errors import (
+    DataCorrupted,
     DuplicateCursor,
     DuplicateStatement,
     Fault,
     FeatureNotSupported,
     InFailedTransaction,
+    InsufficientPrivilege,
     InternalError,
     OutcomeUnknown,
     ProtocolViolation,
@@ -119,6 +121,7 @@ class Session:
     ) -> None:
         self.node = node
         self.user_id = user.id
+        self.user_name = user.name
         self.settings = settings
         self.facts = session_facts(node.facts, user.name, database, pid)
         self.block = Block()
@@ -267,6 +270,10 @@ class Session:
     def fail(self, error: ShoalError) -> None:
         """The statement at hand failed. The session goes on."""
         self._metrics.errors += 1
+        if isinstance(error, InsufficientPrivilege):
+            self.node.audit.denied(self.user_name, error)
+        elif isinstance(error, DataCorrupted):
+            self.node.audit.damaged(error)
         self.block.fail()
         # PostgreSQL would have undone them: they were one transaction there. An error behind a pending write is
         # told only if that succeeds.

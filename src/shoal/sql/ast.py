@@ -606,6 +606,35 @@ class RenameIndex:
     at: int
 
 
+@dataclass(frozen=True, slots=True)
+class CreateProcedure:
+    name: Name
+    if_not_exists: bool
+    parameters: tuple[TypeName, ...]
+    body: str  # one INSERT, UPDATE or DELETE
+    body_at: int | None  # where it begins in the text; None: it is written in another way there
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenameProcedure:
+    name: Name
+    parameters: tuple[TypeName, ...] | None  # None: not said
+    new_name: Name
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropProcedure:
+    name: Name
+    if_exists: bool
+    parameters: tuple[TypeName, ...] | None
+    wait: Wait
+    at: int
+
+
 # --- users, roles, rights ------------------------------------------------------------------------
 
 
@@ -806,6 +835,14 @@ class ExpelInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class AbortSchemaChange:
+    """ALTER SYSTEM ABORT SCHEMA CHANGE version: it isn't waited for any longer."""
+
+    version: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     facets: tuple[str, ...]  # logical, buckets, raw, forward, context; () when not said
     fmt: bool
@@ -826,6 +863,9 @@ Statement = (
     | CreateIndex
     | DropIndex
     | RenameIndex
+    | CreateProcedure
+    | RenameProcedure
+    | DropProcedure
     | Begin
     | Commit
     | Rollback
@@ -840,6 +880,7 @@ Statement = (
     | Discard
     | AlterSystem
     | ExpelInstance
+    | AbortSchemaChange
     | CreateUser
     | AlterUserPassword
     | AlterUserLogin
@@ -852,7 +893,18 @@ Statement = (
     | Explain
 )
 
-DDL: Final = (CreateTable, AlterTable, DropTable, Truncate, CreateIndex, DropIndex, RenameIndex)
+DDL: Final = (
+    CreateTable,
+    AlterTable,
+    DropTable,
+    Truncate,
+    CreateIndex,
+    DropIndex,
+    RenameIndex,
+    CreateProcedure,
+    RenameProcedure,
+    DropProcedure,
+)
 
 ACL: Final = (
     CreateUser,

@@ -200,13 +200,18 @@ class Session(Cursor):
 
     # --- the instance ---
 
-    def alter_system(self, at: int) -> ast.AlterSystem | ast.ExpelInstance:
+    def alter_system(self, at: int) -> ast.AlterSystem | ast.ExpelInstance | ast.AbortSchemaChange:
         """Behind ALTER: SYSTEM {SET name {= | TO} value | RESET {name | ALL}} [FOR {ALL TIERS | TIER t}]
 
-        Or SYSTEM EXPEL INSTANCE 'uuid' [FORCE] [OPTION (TIMEOUT = seconds)]
+        Or SYSTEM EXPEL INSTANCE 'uuid' [FORCE] [OPTION (TIMEOUT = seconds)], SYSTEM ABORT SCHEMA CHANGE version
         """
         self.expect("system")
-        what = self.one_of("set", "reset", "expel")
+        what = self.one_of("set", "reset", "expel", "abort")
+        if what == "abort":
+            self.expect("schema", "change")
+            if self.token.kind is not TokenKind.INTEGER or len(self.token.value) > 18:
+                raise self.unexpected("the version of a schema change")
+            return ast.AbortSchemaChange(int(self.advance().value), at)
         if what == "expel":
             self.expect("instance")
             instance = self.string()
