@@ -37,7 +37,6 @@ from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivileg
 from shoal.node.about import facts_of
 from shoal.node.accounts import Accounts
 from shoal.node.applied import Applied
-from shoal.node.aside import Aside
 from shoal.node.audit import Audit
 from shoal.node.bootstrap import FIRST_ID
 from shoal.node.catalog_log import Change
@@ -139,7 +138,7 @@ class Node:
         )
         self.point_reader = PointReader(files, settings, naming=self._naming, cache_bytes=config.cache_bytes)
         self.writer.start()
-        self.aside = Aside(loop)
+        self.aside = outside.aside(loop)
         self.tasks: set[asyncio.Task[None]] = set()  # of sessions, for statements that take several steps
         self.limits = Limits(lambda: self.cluster_settings)
 
