@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import threading
 import time
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from psycopg import errors
 
@@ -294,9 +296,12 @@ def test_strangers_are_asked_alike_everywhere(three: Cluster, user: str) -> None
 
 
 def test_who_has_not_confirmed_is_named(three: Cluster, user: str, timing_scale: float) -> None:
+    """In an error where something was taken away, in a notice otherwise. It is committed all the same."""
     admin_at = three.await_leader()
     frozen = next(instance for instance in three.instances if instance is not admin_at)
-    name = frozen.running.name
+    named = f"not acknowledged by all instances: {frozen.running.name}"
+    # Longer than the test freezes it, so that it stays Online.
+    admin_at.execute(f"ALTER SYSTEM SET governor_auto_offline_timeout = {30 * timing_scale}")
     with admin_at.connect() as admin:
         told = notices_of(admin)
         admin.execute(f"GRANT READ ON TABLE log TO {user}".encode())
@@ -304,24 +309,50 @@ def test_who_has_not_confirmed_is_named(three: Cluster, user: str, timing_scale:
         session.execute("SELECT count(*) FROM log")
         assert told == []
         with frozen.frozen():
+            limit = f"OPTION (TIMEOUT = {1.0 * timing_scale})"
             began = time.monotonic()
-            admin.execute(
-                f"REVOKE READ ON TABLE log FROM {user} OPTION (TIMEOUT = {1.0 * timing_scale})".encode()
-            )
-            took = time.monotonic() - began
-            assert 0.9 * timing_scale < took < 10 * timing_scale
-            assert told == [f"WARNING the change is committed, but not confirmed by: {name}"]
-            told.clear()
-            admin.execute(f"GRANT READ TABLE TO {user} WAIT APPLIED LOCALLY".encode())
+            with pytest.raises(psycopg.Error, match=named) as refused:
+                admin.execute(f"REVOKE READ ON TABLE log FROM {user} {limit}".encode())
+            assert 0.9 * timing_scale < time.monotonic() - began < 10 * timing_scale
+            assert refused.value.sqlstate == "57S01"
+            # It is so by now, and that is told as well; who doesn't ask is told nothing.
+            with pytest.raises(psycopg.Error, match=named):
+                admin.execute(f"REVOKE READ ON TABLE log FROM {user} {limit}".encode())
+            admin.execute(f"REVOKE READ ON TABLE log FROM {user} WAIT APPLIED LOCALLY".encode())
             assert told == []
-            # Longer than it takes to find it Offline: then nobody waits for it any more, and nobody forgets it.
-            admin.execute(f"REVOKE READ TABLE FROM {user}".encode())
-            assert told in ([], [f"WARNING the change is committed, but not confirmed by: {name}"])
-        told.clear()
-        eventually(lambda: three.settle(), 60 * timing_scale, "it is back")
-        with pytest.raises(errors.InsufficientPrivilege):
+            admin.execute(f"GRANT READ TABLE TO {user} {limit}".encode())
+            assert told == [f"WARNING the change is committed, and {named}"]
+            told.clear()
+            for text in (
+                f"ALTER USER {user} WITH PASSWORD '{PASSWORD}'",
+                f"REVOKE READ TABLE FROM {user}",
+                f"ALTER USER {user} NOLOGIN",
+            ):
+                with pytest.raises(psycopg.Error, match=named) as refused:
+                    admin.execute(f"{text} {limit}".encode())
+                assert refused.value.sqlstate == "57S01"
+        # What is so already is confirmed, too.
+        admin.execute(f"ALTER USER {user} NOLOGIN OPTION (TIMEOUT = {30 * timing_scale})".encode())
+        with pytest.raises(errors.AdminShutdown):
             session.execute("SELECT count(*) FROM log")
         session.close()
-        # What is so already is confirmed, too.
-        admin.execute(f"REVOKE READ TABLE FROM {user}".encode())
         assert told == []
+        admin.execute("ALTER SYSTEM RESET governor_auto_offline_timeout")
+
+
+def test_nobody_waits_for_who_is_offline(three: Cluster, user: str, timing_scale: float) -> None:
+    admin_at = three.await_leader()
+    lost = next(instance for instance in three.instances if instance is not admin_at)
+    with admin_at.connect() as admin:
+        admin.execute(f"GRANT READ TABLE TO {user}".encode())
+        lost.kill()
+        began = time.monotonic()
+        # It was Online a moment ago: either it is found Offline meanwhile, and named, or before.
+        with contextlib.suppress(psycopg.Error):
+            admin.execute(f"REVOKE READ TABLE FROM {user}".encode())
+        admin.execute(f"REVOKE READ TABLE FROM {user}".encode())
+        assert time.monotonic() - began < 8 * timing_scale
+        lost.start()
+        with connect(lost, user) as session, pytest.raises(errors.InsufficientPrivilege):
+            session.execute("SELECT count(*) FROM log")
+    three.settle()

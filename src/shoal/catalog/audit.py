@@ -21,6 +21,7 @@ from shoal.catalog.entries import (
     AddColumns,
     ChangePassword,
     CreateIndex,
+    CreateProcedure,
     CreateRole,
     CreateTable,
     CreateUser,
@@ -28,6 +29,7 @@ from shoal.catalog.entries import (
     DdlCommit,
     Dml,
     DropIndex,
+    DropProcedure,
     DropRole,
     DropTable,
     DropUser,
@@ -36,6 +38,7 @@ from shoal.catalog.entries import (
     Granted,
     RenameColumn,
     RenameIndex,
+    RenameProcedure,
     RenameTable,
     RenameUser,
     Revoke,
@@ -92,7 +95,7 @@ def _schema_changed(before: Catalog, pending: Pending, aborted: DdlAbort | None,
     change = pending.change
     what, name = _described(before, change)
     fields: dict[str, str | int] = {"name": name, "index": index}
-    if isinstance(change, RenameTable | RenameIndex):
+    if isinstance(change, RenameTable | RenameIndex | RenameProcedure):
         fields |= {"old_name": name, "new_name": change.new_name}
     title = re.sub(r"(?<!^)(?=[A-Z])", "_", type(change).__name__).lower()
     initiator = before.rights.name(pending.user_id)
@@ -104,8 +107,17 @@ def _schema_changed(before: Catalog, pending: Pending, aborted: DdlAbort | None,
 
 def _described(before: Catalog, change: SchemaChange) -> tuple[str, str]:
     """What has happened, and the name of what it has happened to."""
-    if isinstance(change, CreateTable):
-        return f"created table {change.name!r}", change.name
+    match change:
+        case CreateTable():
+            return f"created table {change.name!r}", change.name
+        case CreateProcedure():
+            return f"created procedure {change.name!r}", change.name
+        case DropProcedure():
+            name = before.schema.procedures_by_id[change.procedure_id].name
+            return f"dropped procedure {name!r}", name
+        case RenameProcedure():
+            name = before.schema.procedures_by_id[change.procedure_id].name
+            return f"renamed procedure {name!r} to {change.new_name!r}", name
     table = before.schema.tables_by_id[TableId(change.table_id)].name
     match change:
         case RenameTable():
