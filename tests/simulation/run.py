@@ -157,7 +157,7 @@ class Run:
         rng = self.rng
         if client.instance is not None and rng.random() < 0.05:
             client.disconnect()
-        user = rng.choice((*USERS, "admin")) if self.knobs.acl else "admin"
+        user = rng.choice((*USERS, *["admin"] * 4)) if self.knobs.acl else "admin"
         if client.instance is None and not client.connect(rng.choice(self.cluster.instances), user):
             self.scheduler.call_later(rng.uniform(0.05, 0.3), self._next, client)
             return
