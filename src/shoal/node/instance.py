@@ -310,7 +310,7 @@ async def opened(
         stack.pop_all()  # from now on they are the cluster's
         node.join(cluster)
         try:
-            await node.own_tables.recover()
+            await _unless_stopped(node, node.own_tables.recover())
             cluster.start()
             async with admitting(node) if admitting is not None else contextlib.nullcontext():
                 await _unless_stopped(node, cluster.come_online())
