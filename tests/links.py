@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar, cast
 
 import msgspec
-import uvloop
 
 from shoal.protocol.frames import Frames
 from shoal.protocol.handshake import Hello
@@ -53,7 +52,7 @@ class Links:
     """All methods are for any thread; what they say holds when they return."""
 
     def __init__(self) -> None:
-        self._loop = uvloop.new_event_loop()
+        self._loop = asyncio.new_event_loop()
         self._fronts: dict[str, _Front] = {}
         self._rules: dict[tuple[str, str], Rule] = {}
         self._pairs: set[_Pair] = set()
@@ -439,8 +438,9 @@ class _Side(asyncio.Protocol):
         self._over = True
         if self._transport is not None:
             connection = self._transport.get_extra_info("socket")
-            with contextlib.suppress(OSError):
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if connection is not None:  # it may be closed already
+                with contextlib.suppress(OSError):
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._transport.abort()
 
 

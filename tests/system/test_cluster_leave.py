@@ -119,6 +119,21 @@ def test_addresses_may_change_between_two_runs(clusters: Clusters) -> None:
     cluster.same_everywhere()
 
 
+def test_all_addresses_may_change_at_once(clusters: Clusters) -> None:
+    """What they are told of their peers is enough to find each other, whatever the catalog says."""
+    cluster = three(clusters)
+    cluster.add().start()  # that one learns
+    cluster.settle()
+    for instance in cluster.instances:
+        assert instance.stop() == 0
+    for instance in cluster.instances:
+        cluster.move(instance)
+    cluster.start()
+    leader = cluster.settle()
+    found = rows(leader, "SELECT address FROM _pico_peer_address WHERE connection_type = 'iproto'")
+    assert sorted(found) == sorted((instance.running.rpc,) for instance in cluster.instances)
+
+
 # --- cold restarts -------------------------------------------------------------------------------
 
 

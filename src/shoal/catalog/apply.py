@@ -114,6 +114,7 @@ class Pending:
     table_id: TableId
     claimed_names: tuple[str, ...]  # of tables and indexes
     change: SchemaChange
+    user_id: int  # who has asked for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +376,7 @@ def apply(catalog: Catalog, entry: Entry, index: int, term: int) -> Applied:
         case Acl():
             return _changed_rights(catalog, entry, index)
         case DdlPrepare():
-            return _prepare(catalog, entry.change, index, term)
+            return _prepare(catalog, entry, index, term)
         case DdlCommit():
             return _commit(catalog, catalog.pending[entry.version], index)
         case DdlAbort():
@@ -423,8 +424,9 @@ def _stamped(change: RowChange, version: int) -> RowChange:
     return change
 
 
-def _prepare(catalog: Catalog, change: SchemaChange, index: int, term: int) -> Applied:
-    pending = Pending(index, term, _table_of(change), claimed_names(change), change)
+def _prepare(catalog: Catalog, entry: DdlPrepare, index: int, term: int) -> Applied:
+    change = entry.change
+    pending = Pending(index, term, _table_of(change), claimed_names(change), change, entry.user_id)
     row: Row = (
         pending.table_id,
         json_text(list(pending.claimed_names)),
@@ -433,6 +435,7 @@ def _prepare(catalog: Catalog, change: SchemaChange, index: int, term: int) -> A
         None,
         term,
         index,
+        entry.user_id,
     )
     changes = [RowChange(PICO_PENDING_SCHEMA_CHANGE.id, (pending.table_id,), row)]
     schema, next_table_id = catalog.schema, catalog.next_table_id
@@ -604,11 +607,12 @@ def catalog_of_rows(rows: Mapping[TableId, Iterable[Row]]) -> Catalog:
     """The catalog that the system tables' rows add up to: at start, or from a snapshot."""
     pending: dict[int, Pending] = {}
     for row in rows[PICO_PENDING_SCHEMA_CHANGE.id]:
-        table_id, _, version, ddl, _, term, _ = row
+        table_id, _, version, ddl, _, term, _, user_id = row
         assert isinstance(ddl, str) and isinstance(version, int) and isinstance(term, int)
-        assert isinstance(table_id, int)
+        assert isinstance(table_id, int) and isinstance(user_id, int)
         change = change_from_json(ddl)
-        pending[version] = Pending(version, term, TableId(table_id), claimed_names(change), change)
+        names = claimed_names(change)
+        pending[version] = Pending(version, term, TableId(table_id), names, change, user_id)
     unborn = {p.table_id for p in pending.values() if isinstance(p.change, CreateTable)}
     tables = tables_of_rows((row for row in rows[PICO_TABLE.id] if row[0] not in unborn), rows[PICO_INDEX.id])
     properties = {row[0]: row[1] for row in rows[PICO_PROPERTY.id]}

@@ -197,6 +197,7 @@ def _introduce(place: Place, identity: MemberIdentity) -> None:
             identity.instance_uuid,
             place.config.instance_name or "",
             identity.raft_id,
+            place.addresses.rpc,
         )
     )
 
@@ -252,7 +253,8 @@ class Cluster:
         self._scale = scale = config.timing_scale
         self._rows: dict[tuple[int, tuple[object, ...]], Row] = {}
         self._arrival = arrival
-        self._joined_through = {member.raft_id: member.rpc for member in arrival.members}
+        # Where they were found, in spite of what the catalog says, or before it says anything.
+        self._met = {member.raft_id: member.rpc for member in arrival.members}
         for table in TABLES:
             for row in place.db.rows(table):
                 self._put(RowChange(table.id, _key_of(table, row), row))
@@ -327,6 +329,7 @@ class Cluster:
         self.rpc.handle(Propose, lambda caller, request, deadline: self.log.on_propose(request))
         self.rpc.on_one_way(self._receive)
         self.rpc.on_link(self._on_link)
+        self.rpc.on_peer(self._on_peer)
         self.on_topology: list[Callable[[], None]] = []
         self._turn: asyncio.TimerHandle | None = None
         self._standing: asyncio.Task[None] | None = None
@@ -424,7 +427,7 @@ class Cluster:
         return self.topology.by_uuid.get(self.identity.instance_uuid)
 
     def address(self, raft_id: int) -> str | None:
-        return self.topology.address(raft_id, RPC) or self._joined_through.get(raft_id)
+        return self._met.get(raft_id) or self.topology.address(raft_id, RPC)
 
     def is_master(self, tier: TierName) -> bool:
         """Does this instance hold a master's tables of that tier, as far as it has applied the log?"""
@@ -461,6 +464,9 @@ class Cluster:
             self._put(row)
         self.topology = self._topology()
         self._tell_seekers()
+        for key, address in self.topology.addresses.items():
+            if key[1] == RPC and before.addresses.get(key) != address:
+                self._met.pop(key[0], None)
         for key, address in before.addresses.items():
             if key[1] == RPC and address not in self.topology.addresses.values():
                 self.rpc.forget(address)
@@ -512,11 +518,7 @@ class Cluster:
     def _on_link(self, address: str, event: LinkEvent) -> None:
         raft = self.raft
         member = next(
-            (
-                raft_id
-                for (raft_id, kind), known in self.topology.addresses.items()
-                if kind == RPC and known == address
-            ),
+            (each for each in self.topology.by_raft_id if self.address(each) == address),
             None,
         )
         if member is None:
@@ -532,6 +534,14 @@ class Cluster:
             _log.info("the leader's process is gone")
             raft.leader_lost()
             self._succeed(member, raft.term)
+
+    def _on_peer(self, peer: Introduction) -> None:
+        """It may have moved since the catalog was told where it is: after a start nobody hears of it otherwise."""
+        if peer.raft_id in self.topology.by_raft_id and peer.address:
+            if peer.address != self.topology.address(peer.raft_id, RPC):
+                self._met[peer.raft_id] = peer.address
+            else:
+                self._met.pop(peer.raft_id, None)
 
     def _succeed(self, gone: int, term: int, *, rounds: int = 0) -> None:
         """Campaigns when it is this voter's turn; if that leads to nobody, in the next round again."""
@@ -557,17 +567,17 @@ class Cluster:
         self._succeed(gone, self.raft.term, rounds=1)
 
     async def _ask_where_we_stand(self) -> None:
-        """Who was expelled while it was away hears of no leader ever again, and neither does who has another address than
-        the others know: so it asks them."""
+        """Who was expelled while it was away hears of no leader ever again: so it asks the others. These hear by it where
+        it is now, if it has moved."""
         quiet = 0
         while True:
             await asyncio.sleep(_STANDING_SECONDS * self._scale)
             quiet = 0 if self.raft.leader else quiet + 1
             if quiet < 2:
                 continue
-            for (raft_id, kind), address in sorted(self.topology.addresses.items()):
-                if kind != RPC or raft_id == self.identity.raft_id:
-                    continue
+            known = {self.address(raft_id) or "" for raft_id in self.topology.by_raft_id}
+            known |= {str(peer) for peer in self._config.peer}  # where they may have moved to
+            for address in sorted(known - {"", self._place.addresses.rpc}):
                 try:
                     request = Standing(self.identity.instance_uuid)
                     reply = await self.rpc.call(address, request, StandingReply, _CALL_SECONDS * self._scale)
@@ -576,9 +586,6 @@ class Cluster:
                 if reply.expelled:
                     self._fail(Fault(str(InstanceExpelled(self.identity.instance_uuid))))
                     return
-                if reply.leader:
-                    self._membership.told_leader = reply.leader
-                    break
 
 
 def _key_of(table: Table, row: Row) -> tuple[object, ...]:

@@ -281,7 +281,12 @@ class Commands:
             statement.tier.text if statement.tier is not None else None,
             self._session.user_id,
         )
-        await self._session.node.log.propose(entry)
+        try:
+            with self._executing.stoppable():
+                await self._session.node.log.propose(entry)
+        except OutcomeUnknown as error:
+            error.message = self._executing.stopped_by or error.message
+            raise
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 
@@ -294,14 +299,22 @@ class Commands:
                 f'invalid input syntax for type uuid: "{statement.uuid}"'
             ) from None
         seconds = float(statement.timeout) if statement.timeout is not None else _EXPEL_SECONDS
-        await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
+        try:
+            with self._executing.stoppable():
+                await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
+        except asyncio.CancelledError:
+            raise OutcomeUnknown(
+                self._executing.stopped().message, detail="The instance may be expelled, now or soon."
+            ) from None
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 
     # --- users, roles, rights --------------------------------------------------------------------
 
     async def _change_rights(self, statement: AclStatement) -> Answer:
-        """Returns when it has taken effect on every instance that is Online, or says where it has not."""
+        """Returns when it has taken effect on every instance that is Online, or says where it has not: in a notice where
+        somebody may do more now, and in an error where somebody may do less. Who takes something away must not believe
+        that it is gone."""
         session, node = self._session, self._session.node
         loop, user_id = node.loop, session.user_id
         told: list[NoticeResponse] = []
@@ -341,7 +354,12 @@ class Commands:
             # Also if there was nothing to do: whoever says it again, to be sure, is told the same.
             there = node.log.applied if index is None else index
             patience = seconds if timeout is not None else _EVERYWHERE_SECONDS * node.config.timing_scale
-            session.notice(_not_everywhere(await self._missing(there, loop.time() + patience)))
+            missing = await self._missing(there, loop.time() + patience)
+            if missing is None or missing:
+                told_of = _not_everywhere(missing)
+                if _takes_away(statement):
+                    raise told_of
+                session.notice(NoticeResponse("WARNING", "01000", told_of.message, told_of.detail))
         return Answer(_ACL_TAGS[type(statement)](statement))
 
     async def _secret_of(self, statement: AclStatement) -> str | None:
@@ -359,22 +377,24 @@ class Commands:
             raise InsufficientPrivilege(f"{command} is for admin only")
 
 
-def _not_everywhere(missing: Sequence[str] | None) -> NoticeResponse | None:
+def _takes_away(statement: AclStatement) -> bool:
+    """May somebody do less after it than before? With an old password, too."""
+    if isinstance(statement, ast.AlterUserLogin):
+        return not statement.login
+    return isinstance(statement, ast.Revoke | ast.DropUser | ast.DropRole | ast.AlterUserPassword)
+
+
+def _not_everywhere(missing: Sequence[str] | None) -> NotAcknowledged:
     """Of a change of rights."""
     if missing is None:
-        return NoticeResponse(
-            "WARNING",
-            "01000",
-            "the change is committed, and it was not waited for that every instance knows of it",
+        return NotAcknowledged(
+            "the change is committed, and it was not waited for that every instance knows of it"
         )
-    if not missing:
-        return None
-    return NoticeResponse(
-        "WARNING",
-        "01000",
-        f"the change is committed, but not confirmed by: {', '.join(missing)}",
-        "They take it over as soon as they have caught up with the log. Until then they may let in who has lost a"
-        " right, and turn away who was given one.",
+    return NotAcknowledged(
+        f"the change is committed, and not acknowledged by all instances: {', '.join(missing)}",
+        detail="They were Online when it was committed, and have not answered. Until they have caught up with the log they"
+        " may act on the rights of before.",
+        hint="The same statement, said again, changes nothing, and waits again.",
     )
 
 

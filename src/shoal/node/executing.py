@@ -119,6 +119,11 @@ class Executing:
         finally:
             self._stoppable = None
 
+    @property
+    def stopped_by(self) -> str | None:
+        """What stopped the statement, in words, if something did."""
+        return None if self._stopped_by is None else self._stopped_by.message
+
     def stopped(self) -> ShoalError:
         """Why the session's task was stopped."""
         return self._stopped_by or AdminShutdown("terminating connection due to administrator command")
@@ -431,8 +436,7 @@ class Executing:
                 except SchemaChanged:
                     continue
                 except OutcomeUnknown as error:
-                    if self._stopped_by is not None:
-                        error.message = self._stopped_by.message
+                    error.message = self.stopped_by or error.message
                     raise
             self._written(portal, written)
             return

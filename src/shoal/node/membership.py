@@ -104,7 +104,6 @@ class Membership:
         self._address = address
         self._scale = scale
         self._outside = outside
-        self.told_leader = 0  # by another instance, for one that hears nobody itself: worth one question
         self._joining = asyncio.Lock()
         rpc.handle(Join, self._on_join)
         rpc.handle(GoOnline, lambda caller, request, deadline: self._on_go_online(request))
@@ -145,8 +144,7 @@ class Membership:
         clock = asyncio.get_running_loop().time
         deadline = clock() + seconds
         while True:
-            leader = self._leader() or self.told_leader
-            self.told_leader = 0
+            leader = self._leader()
             try:
                 if leader == self._self_id:
                     return await here(request)  # type: ignore[arg-type,misc,no-any-return]

@@ -21,6 +21,7 @@ import msgspec
 from shoal.catalog.settings import ClusterSettings
 from shoal.errors import DiskFull, Fault, IoError, NotLeader, ShoalError
 from shoal.node.catalog_thread import CatalogThread, Result
+from shoal.node.crash_points import crash_point
 from shoal.raft.messages import (
     NOBODY,
     Chunk,
@@ -302,7 +303,11 @@ class RaftLoop:
                 del chunks[0]
             if ready.install is not None and not installed:
                 installed.append(db.install(ready.install, ready.hard_state))
-            applied = db.save(ready.save) if ready.save is not None else ()
+            applied: Sequence[AppliedEntry] = ()
+            if ready.save is not None:
+                crash_point("before", ready.save)
+                applied = db.save(ready.save)
+                crash_point("after", ready.save)
             return Saved(installed[0] if installed else None, applied)
 
         def done(result: Result[Saved]) -> None:

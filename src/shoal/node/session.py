@@ -15,17 +15,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol
 
 from shoal.catalog.rights import User
 from shoal.errors import (
+    DataCorrupted,
     DuplicateCursor,
     DuplicateStatement,
     Fault,
     FeatureNotSupported,
     InFailedTransaction,
+    InsufficientPrivilege,
     InternalError,
     OutcomeUnknown,
     ProtocolViolation,
@@ -120,8 +122,7 @@ class Session:
         self.node = node
         self.user_id = user.id
         self.settings = settings
-        self.facts = {
-            **node.facts,
+        self._facts: dict[SessionFact, Stored] = {
             SessionFact.USER: user.name,
             SessionFact.DATABASE: database,
             SessionFact.BACKEND_PID: pid,
@@ -272,6 +273,10 @@ class Session:
     def fail(self, error: ShoalError) -> None:
         """The statement at hand failed. The session goes on."""
         self._metrics.errors += 1
+        if isinstance(error, InsufficientPrivilege):
+            self.node.audit.denied(str(self.facts[SessionFact.USER]), error)
+        elif isinstance(error, DataCorrupted):
+            self.node.audit.damaged(error)
         self.block.fail()
         # PostgreSQL would have undone them: they were one transaction there. An error behind a pending write is
         # told only if that succeeds.
@@ -362,6 +367,11 @@ class Session:
     def _end(self) -> None:
         self.close()
         self._wire.close()
+
+    @property
+    def facts(self) -> Mapping[SessionFact, Stored]:
+        """What it knows for as long as it lives, and what the instance knows now."""
+        return {**self.node.facts, **self._facts}
 
     @property
     def is_read_only(self) -> bool:

@@ -146,6 +146,11 @@ class CatalogDb:
         with self._transaction():
             self._log.put_identity(identity)
 
+    def next_generation(self) -> int:
+        """Never the same twice in this directory."""
+        with self._transaction():
+            return self._log.next_generation()
+
     def begin(self, identity: MemberIdentity, save: Save) -> None:
         """The first save of a cluster, and whose directory this is from now on, at once."""
         self._save(save, identity)

@@ -443,12 +443,15 @@ class ReaderPool:
                 self._started += 1
             if job is None:
                 return
-            batch = job.cursor._read(job)
-            if batch is not None:
-                try:
-                    self._post(_Delivery(job.done, batch))
-                except RuntimeError:
-                    _log.warning("nobody listens any more: the event loop is closed")
+            self._do(job)
+
+    def _do(self, job: _Fetch) -> None:
+        batch = job.cursor._read(job)
+        if batch is not None:
+            try:
+                self._post(_Delivery(job.done, batch))
+            except RuntimeError:
+                _log.warning("nobody listens any more: the event loop is closed")
 
 
 class _Delivery:

@@ -64,6 +64,7 @@ class Rpc:
         self._on_fault = on_fault
         self._receive: Callable[[Caller, bytes], None] | None = None
         self._changed: Callable[[str, LinkEvent], None] | None = None
+        self._met: Callable[[Introduction], None] | None = None
         self._links: dict[str, Link] = {}
         self._servers: list[asyncio.Server] = []
         self._served: set[Served] = set()
@@ -96,6 +97,10 @@ class Rpc:
     def on_link(self, changed: Callable[[str, LinkEvent], None]) -> None:
         """Told of every dial's outcome, and of every connection that breaks."""
         self._changed = changed
+
+    def on_peer(self, met: Callable[[Introduction], None]) -> None:
+        """Told who is there whenever a peer has proved itself, whichever side has dialled."""
+        self._met = met
 
     async def listen(self, listener: socket.socket) -> None:
         server = await self._loop.create_server(lambda: Served(self._shared, self), sock=listener)
@@ -156,6 +161,9 @@ class Rpc:
         return link
 
     def _tell(self, address: str, event: LinkEvent) -> None:
+        peer = self.peer(address) if event is LinkEvent.UP else None
+        if peer is not None:
+            self._meet(peer)
         if self._changed is None:
             return
         try:
@@ -164,6 +172,14 @@ class Rpc:
             self.fault(fault)
         except Exception:
             log.exception("a bug met by the news that %s is %s", address, event.value)
+
+    def _meet(self, peer: Introduction) -> None:
+        if self._met is None:
+            return
+        try:
+            self._met(peer)
+        except Exception:
+            log.exception("a bug met by the news of who is there")
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -207,8 +223,10 @@ class Rpc:
             oldest.abort("too many strangers")
         self._strangers[connection] = None
 
-    def admitted(self, connection: Served) -> None:
+    def admitted(self, connection: Served, caller: Caller) -> None:
         self._strangers.pop(connection, None)
+        if caller.role == "peer":
+            self._meet(caller.introduction)
 
     def left(self, connection: Served) -> None:
         self._strangers.pop(connection, None)
