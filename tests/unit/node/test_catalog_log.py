@@ -26,7 +26,7 @@ TABLE = TableId(1025)
 @pytest.mark.parametrize(
     "there, catalog, expected",
     [
-        (Proposed(40, 3), Catalog(Schema(0), {40: Pending(40, 3, TABLE, (), DropTable(TABLE))}), 40),
+        (Proposed(40, 3), Catalog(Schema(0), {40: Pending(40, 3, TABLE, (), DropTable(TABLE), 1)}), 40),
         (Proposed(40, 3), Catalog(Schema(0), ended={40: Ended(40, 3, TABLE, None, 41)}), 40),
         # Another leader's change stands there.
         (Proposed(40, 3), Catalog(Schema(0), ended={40: Ended(40, 4, TABLE, None, 41)}), None),
