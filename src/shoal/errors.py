@@ -325,6 +325,10 @@ class DuplicateObject(ShoalError):
     sqlstate = "42710"
 
 
+class DuplicateFunction(ShoalError):
+    sqlstate = "42723"
+
+
 class DuplicateCursor(ShoalError):
     sqlstate = "42P03"
 

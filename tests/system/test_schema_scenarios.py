@@ -171,6 +171,11 @@ def test_a_change_waits_for_a_dead_master_and_nothing_else_does(
         connection.execute("INSERT INTO g VALUES (1, 1), (2, 1)")
         assert sqlstate(connection, "CREATE UNIQUE INDEX g_v ON g (v)") == "23505"
         connection.execute("DROP TABLE g")
+        connection.execute("CREATE PROCEDURE p (INT) AS $$INSERT INTO other VALUES ($1)$$")
+        connection.execute("ALTER PROCEDURE p RENAME TO q")
+        assert connection.execute("SELECT name, operable FROM _pico_routine").fetchall() == [("q", True)]
+        assert sqlstate(connection, "CALL q (1)") == "0A000"
+        connection.execute("DROP PROCEDURE q (INT)")
         connection.execute("ALTER SYSTEM SET pg_portal_max = 77")
         # Somebody comes, and somebody goes.
         newcomer = cluster.add()

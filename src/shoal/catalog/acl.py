@@ -21,6 +21,7 @@ from shoal.catalog.apply import Catalog
 from shoal.catalog.entries import (
     AclChange,
     ChangePassword,
+    CreateProcedure,
     CreateRole,
     CreateTable,
     CreateUser,
@@ -61,6 +62,7 @@ from shoal.errors import (
     InvalidParameterValue,
     ObjectInUse,
     ProgramLimitExceeded,
+    UndefinedFunction,
     UndefinedObject,
     UndefinedTable,
 )
@@ -231,9 +233,14 @@ def _owned(catalog: Catalog, user_id: int) -> Iterable[str]:
     for name, table in sorted(catalog.schema.tables.items()):
         if table.owner == user_id and not table.system:
             yield f"table {name}"
+    for name, procedure in sorted(catalog.schema.procedures.items()):
+        if procedure.owner == user_id:
+            yield f"procedure {name}"
     for pending in catalog.pending.values():
-        if isinstance(pending.change, CreateTable) and pending.change.owner == user_id:
-            yield f"table {pending.change.name}, which is being created"
+        change = pending.change
+        if isinstance(change, CreateTable | CreateProcedure) and change.owner == user_id:
+            what = "table" if isinstance(change, CreateTable) else "procedure"
+            yield f"{what} {change.name}, which is being created"
     for other in catalog.rights.users.values():
         if other.owner == user_id and other.id != user_id:
             yield f"{other.kind} {other.name}"
@@ -295,6 +302,11 @@ def _owner(catalog: Catalog, what: Granted, object_type: ObjectType) -> int:
             if user.is_built_in:
                 raise _built_in(user)
             return user.owner
+        case ObjectType.PROCEDURE:
+            procedure = catalog.schema.procedures_by_id.get(what.object_id)
+            if procedure is None:
+                raise UndefinedFunction(f"procedure {what.object} does not exist")
+            return procedure.owner
         case _:
             raise UndefinedObject(f"{object_type} {what.object} does not exist")
 

@@ -2,7 +2,7 @@
 
 Here: Catalog, the state; check(), which refuses a schema change before it is proposed; apply(), which
 must never refuse.
-Not here: entries and their bytes (entries.py), the rows' shape (system.py), making it durable
+Not here: what procedures become (procedures.py), entries and their bytes (entries.py), the rows' shape (system.py), making it durable
 (storage/catalog_db.py), changing the physical tables of sharded data (node/ddl.py drives that).
 
 Invariant: apply() depends on nothing but the state and the entry, so every instance that has applied the
@@ -17,11 +17,13 @@ from typing import cast
 
 import msgspec
 
+from shoal.catalog import procedures
 from shoal.catalog.entries import (
     Acl,
     AddColumns,
     ColumnSpec,
     CreateIndex,
+    CreateProcedure,
     CreateRole,
     CreateTable,
     CreateUser,
@@ -30,18 +32,22 @@ from shoal.catalog.entries import (
     DdlPrepare,
     Dml,
     DropIndex,
+    DropProcedure,
     DropTable,
     Entry,
     Nop,
     PartSpec,
+    ProcedureChange,
     RenameColumn,
     RenameIndex,
+    RenameProcedure,
     RenameTable,
     RowChange,
     SchemaChange,
     TruncateTable,
     change_from_json,
     change_to_json,
+    object_of,
 )
 from shoal.catalog.rights import FIRST_USER_ID, ObjectType, Rights, revoke_change, rights_of_rows
 from shoal.catalog.schema import (
@@ -65,6 +71,7 @@ from shoal.catalog.system import (
     PICO_PENDING_SCHEMA_CHANGE,
     PICO_PRIVILEGE,
     PICO_PROPERTY,
+    PICO_ROUTINE,
     PICO_TABLE,
     PICO_TIER,
     PICO_USER,
@@ -80,11 +87,13 @@ from shoal.catalog.system import (
 )
 from shoal.errors import (
     DuplicateColumn,
+    DuplicateFunction,
     DuplicateObject,
     DuplicateTable,
     ObjectInUse,
     ProgramLimitExceeded,
     UndefinedColumn,
+    UndefinedFunction,
     UndefinedObject,
     UndefinedTable,
 )
@@ -92,6 +101,7 @@ from shoal.errors import (
 COLUMNS_MAX = 1900  # SQLite's own limit is 2,000, and an upsert names every column twice
 INDEXES_MAX = 128
 TABLES_MAX = 65_000
+PROCEDURES_MAX = 65_000
 ENDED_MAX = 256  # whoever waits for the end of a change looks for it among so many
 
 
@@ -104,6 +114,7 @@ class Pending:
     table_id: TableId
     claimed_names: tuple[str, ...]  # of tables and indexes
     change: SchemaChange
+    user_id: int  # who has asked for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +165,11 @@ def check(catalog: Catalog, change: SchemaChange) -> None:
     """Raises what is wrong with the change. On the leader, at the state that the proposal follows."""
     schema, table_id = catalog.schema, _table_of(change)
     if conflicts(catalog, change):
-        raise ObjectInUse("another schema change of this table is under way")
+        what = "procedure" if isinstance(change, ProcedureChange) else "table"
+        raise ObjectInUse(f"another schema change of this {what} is under way")
+    if isinstance(change, ProcedureChange):
+        _check_procedure(schema, change)
+        return
     if not isinstance(change, CreateTable) and table_id not in schema.tables_by_id:
         raise UndefinedTable(f"table with id {table_id} does not exist")
     match change:
@@ -200,6 +215,20 @@ def check(catalog: Catalog, change: SchemaChange) -> None:
             pass
 
 
+def _check_procedure(schema: Schema, change: ProcedureChange) -> None:
+    name = None if isinstance(change, DropProcedure) else new_name_of(change)
+    if name is not None and name in schema.procedures:
+        raise DuplicateFunction(f"procedure {name} already exists")
+    if not isinstance(change, CreateProcedure) and change.procedure_id not in schema.procedures_by_id:
+        raise UndefinedFunction(f"procedure with id {change.procedure_id} does not exist")
+    if isinstance(change, CreateProcedure) and len(schema.procedures) >= PROCEDURES_MAX:
+        raise ProgramLimitExceeded(f"a cluster has at most {PROCEDURES_MAX} procedures")
+
+
+def new_name_of(change: CreateProcedure | RenameProcedure) -> str:
+    return change.name if isinstance(change, CreateProcedure) else change.new_name
+
+
 def conflicts(catalog: Catalog, change: SchemaChange) -> bool:
     """Does it have to wait for a change that is under way, of its table or of a name that it takes?"""
     table_id, names = _table_of(change), set(claimed_names(change))
@@ -222,7 +251,8 @@ def _refuse_taken_key(schema: Schema, table_name: str) -> None:
 
 
 def _table_of(change: SchemaChange) -> TableId:
-    return TableId(change.table_id)
+    """Or the procedure: they have their ids from the same count."""
+    return TableId(object_of(change))
 
 
 def claimed_names(change: SchemaChange) -> tuple[str, ...]:
@@ -236,6 +266,8 @@ def claimed_names(change: SchemaChange) -> tuple[str, ...]:
             return (f"index:{change.name}",)
         case RenameIndex():
             return (f"index:{change.new_name}",)
+        case CreateProcedure() | RenameProcedure():
+            return (f"procedure:{new_name_of(change)}",)
         case _:
             return ()
 
@@ -244,9 +276,11 @@ def claimed_names(change: SchemaChange) -> tuple[str, ...]:
 
 
 def after(schema: Schema, change: SchemaChange, version: int) -> Table | None:
-    """The table as the committed change leaves it; None: dropped."""
+    """The table as the committed change leaves it; None: there is none, it is dropped, or the change is of a procedure."""
     if isinstance(change, CreateTable):
         return _created(change, version)
+    if isinstance(change, ProcedureChange):
+        return None
     table = replace(schema.tables_by_id[_table_of(change)], operable=True)
     match change:
         case DropTable():
@@ -336,7 +370,7 @@ def apply(catalog: Catalog, entry: Entry, index: int, term: int) -> Applied:
         case Acl():
             return _changed_rights(catalog, entry, index)
         case DdlPrepare():
-            return _prepare(catalog, entry.change, index, term)
+            return _prepare(catalog, entry, index, term)
         case DdlCommit():
             return _commit(catalog, catalog.pending[entry.version], index)
         case DdlAbort():
@@ -384,8 +418,9 @@ def _stamped(change: RowChange, version: int) -> RowChange:
     return change
 
 
-def _prepare(catalog: Catalog, change: SchemaChange, index: int, term: int) -> Applied:
-    pending = Pending(index, term, _table_of(change), claimed_names(change), change)
+def _prepare(catalog: Catalog, entry: DdlPrepare, index: int, term: int) -> Applied:
+    change = entry.change
+    pending = Pending(index, term, _table_of(change), claimed_names(change), change, entry.user_id)
     row: Row = (
         pending.table_id,
         json_text(list(pending.claimed_names)),
@@ -394,20 +429,24 @@ def _prepare(catalog: Catalog, change: SchemaChange, index: int, term: int) -> A
         None,
         term,
         index,
+        entry.user_id,
     )
     changes = [RowChange(PICO_PENDING_SCHEMA_CHANGE.id, (pending.table_id,), row)]
     schema, next_table_id = catalog.schema, catalog.next_table_id
-    claims: list[RowChange] = []
-    if isinstance(change, CreateTable):
-        # Listed as not operable, but no statement can name it before it is committed.
-        blocked = replace(_created(change, index), operable=False)
-        next_table_id = max(next_table_id, change.table_id + 1)
-        claims = [_property("next_table_id", next_table_id)]
+    if isinstance(change, ProcedureChange):
+        schema, blocked_row = _blocked_procedure(schema, change, index)
+        changes.append(blocked_row)
     else:
-        blocked = replace(schema.tables_by_id[pending.table_id], operable=False)
-        schema = schema.with_table(blocked, schema.version)
-    changes.append(RowChange(PICO_TABLE.id, (blocked.id,), table_row(blocked)))
-    changes += claims
+        if isinstance(change, CreateTable):
+            # Listed as not operable, but no statement can name it before it is committed.
+            blocked = replace(_created(change, index), operable=False)
+        else:
+            blocked = replace(schema.tables_by_id[pending.table_id], operable=False)
+            schema = schema.with_table(blocked, schema.version)
+        changes.append(RowChange(PICO_TABLE.id, (blocked.id,), table_row(blocked)))
+    if isinstance(change, CreateTable | CreateProcedure):
+        next_table_id = max(next_table_id, pending.table_id + 1)
+        changes.append(_property("next_table_id", next_table_id))
     changes.append(_property("next_schema_version", index + 1))
     left = {**catalog.pending, index: pending}
     changes += _oldest(left)
@@ -415,8 +454,19 @@ def _prepare(catalog: Catalog, change: SchemaChange, index: int, term: int) -> A
     return Applied(prepared, tuple(changes))
 
 
+def _blocked_procedure(schema: Schema, change: ProcedureChange, version: int) -> tuple[Schema, RowChange]:
+    if isinstance(change, CreateProcedure):
+        procedure = procedures.becomes(schema, change, version)
+        assert procedure is not None
+        return schema, procedures.procedure_change(replace(procedure, operable=False))
+    blocked = replace(schema.procedures_by_id[change.procedure_id], operable=False)
+    return schema.with_procedure(blocked, schema.version), procedures.procedure_change(blocked)
+
+
 def _commit(catalog: Catalog, pending: Pending, index: int) -> Applied:
     schema = catalog.schema
+    if isinstance(pending.change, ProcedureChange):
+        return _commit_procedure(catalog, pending, pending.change, index)
     before = schema.tables_by_id.get(pending.table_id)
     committed = after(schema, pending.change, pending.version)
     # Changes of different tables may end in either order; the schema's version never goes back.
@@ -428,7 +478,7 @@ def _commit(catalog: Catalog, pending: Pending, index: int) -> Applied:
     ended, changes = _ended(catalog, pending, None, index)
     changes += [*_rows(before, committed), _property("global_schema_version", version)]
     if committed is None:
-        changes += _grants_on(catalog.rights, pending.table_id)
+        changes += _grants_on(catalog.rights, ObjectType.TABLE, pending.table_id)
     rights = catalog.rights.changed(changes)
     is_global = committed is not None and not committed.is_sharded
     return Applied(
@@ -436,13 +486,28 @@ def _commit(catalog: Catalog, pending: Pending, index: int) -> Applied:
     )
 
 
-def _grants_on(rights: Rights, table_id: TableId) -> list[RowChange]:
-    """They go with the table."""
+def _commit_procedure(catalog: Catalog, pending: Pending, change: ProcedureChange, index: int) -> Applied:
+    version = max(catalog.schema.version, pending.version)
+    committed = procedures.becomes(catalog.schema, change, pending.version)
+    ended, changes = _ended(catalog, pending, None, index)
+    if committed is not None:
+        schema = catalog.schema.with_procedure(committed, version)
+        changes.append(procedures.procedure_change(committed))
+    else:
+        schema = catalog.schema.without_procedure(pending.table_id, version)
+        changes.append(RowChange(PICO_ROUTINE.id, (pending.table_id,), None))
+        changes += _grants_on(catalog.rights, ObjectType.PROCEDURE, pending.table_id)
+    changes.append(_property("global_schema_version", version))
+    return Applied(replace(ended, schema=schema, rights=catalog.rights.changed(changes)), tuple(changes))
+
+
+def _grants_on(rights: Rights, object_type: ObjectType, object_id: int) -> list[RowChange]:
+    """They go with the object."""
     return [
         revoke_change(grantee, held)
         for grantee, all_held in sorted(rights.grants.items())
         for held in sorted(all_held)
-        if held.object_type == ObjectType.TABLE and held.object_id == table_id
+        if held.object_type == object_type and held.object_id == object_id
     ]
 
 
@@ -451,6 +516,12 @@ def _abort(catalog: Catalog, pending: Pending, entry: DdlAbort, index: int) -> A
     ended, changes = _ended(catalog, pending, entry, index)
     if isinstance(pending.change, CreateTable):
         changes.append(RowChange(PICO_TABLE.id, (pending.table_id,), None))
+    elif isinstance(pending.change, CreateProcedure):
+        changes.append(RowChange(PICO_ROUTINE.id, (pending.table_id,), None))
+    elif isinstance(pending.change, ProcedureChange):
+        procedure = replace(schema.procedures_by_id[pending.table_id], operable=True)
+        schema = schema.with_procedure(procedure, schema.version)
+        changes.append(procedures.procedure_change(procedure))
     else:
         restored = replace(schema.tables_by_id[pending.table_id], operable=True)
         schema = schema.with_table(restored, schema.version)
@@ -530,11 +601,12 @@ def catalog_of_rows(rows: Mapping[TableId, Iterable[Row]]) -> Catalog:
     """The catalog that the system tables' rows add up to: at start, or from a snapshot."""
     pending: dict[int, Pending] = {}
     for row in rows[PICO_PENDING_SCHEMA_CHANGE.id]:
-        table_id, _, version, ddl, _, term, _ = row
+        table_id, _, version, ddl, _, term, _, user_id = row
         assert isinstance(ddl, str) and isinstance(version, int) and isinstance(term, int)
-        assert isinstance(table_id, int)
+        assert isinstance(table_id, int) and isinstance(user_id, int)
         change = change_from_json(ddl)
-        pending[version] = Pending(version, term, TableId(table_id), claimed_names(change), change)
+        names = claimed_names(change)
+        pending[version] = Pending(version, term, TableId(table_id), names, change, user_id)
     unborn = {p.table_id for p in pending.values() if isinstance(p.change, CreateTable)}
     tables = tables_of_rows((row for row in rows[PICO_TABLE.id] if row[0] not in unborn), rows[PICO_INDEX.id])
     properties = {row[0]: row[1] for row in rows[PICO_PROPERTY.id]}
@@ -542,10 +614,13 @@ def catalog_of_rows(rows: Mapping[TableId, Iterable[Row]]) -> Catalog:
     assert isinstance(version, str)
     listed = {table.id: table for table in tables} | {table.id: table for table in SYSTEM_TABLES}
     tiers = [tier_of_row(row) for row in rows[PICO_TIER.id]]
+    unborn = {p.table_id for p in pending.values() if isinstance(p.change, CreateProcedure)}
+    known = [procedures.procedure_of_row(row) for row in rows[PICO_ROUTINE.id] if row[0] not in unborn]
     schema = Schema(
         int(version),
         {table.name: table for table in listed.values()},
         {tier.name: tier for tier in tiers},
+        {procedure.name: procedure for procedure in known},
     )
     next_table_id = properties.get("next_table_id", str(FIRST_USER_TABLE_ID))
     next_user_id = properties.get("next_user_id", str(FIRST_USER_ID))

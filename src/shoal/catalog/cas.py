@@ -30,6 +30,7 @@ from shoal.catalog.entries import (
     Entry,
     Nop,
     RowChange,
+    object_of,
 )
 from shoal.catalog.schema import Index, Schema, Table, TableId
 from shoal.catalog.system import (
@@ -37,6 +38,7 @@ from shoal.catalog.system import (
     PICO_INDEX,
     PICO_PENDING_SCHEMA_CHANGE,
     PICO_PROPERTY,
+    PICO_ROUTINE,
     PICO_TABLE,
     PICO_TIER,
     SCHEMA_PROPERTIES,
@@ -145,6 +147,7 @@ _VERSION_KEY: Final[Key] = ("global_schema_version",)
 _SCHEMA_ROWS: Final[Mapping[int, tuple[Key, ...]]] = {
     PICO_TABLE.id: ((),),
     PICO_INDEX.id: ((),),
+    PICO_ROUTINE.id: ((),),
     PICO_PENDING_SCHEMA_CHANGE.id: ((),),
     PICO_ENDED_SCHEMA_CHANGE.id: ((),),
     PICO_PROPERTY.id: tuple((key,) for key in SCHEMA_PROPERTIES),
@@ -214,8 +217,9 @@ class Tail:
                     self._written(change.table_id).add(index, change.key, change.row)
                 self._written(PICO_PROPERTY.id).add(index, _VERSION_KEY, None)
             case DdlPrepare():
-                self._prepared[index] = entry.change.table_id
-                self._schema_changes.append((index, index, entry.change.table_id))
+                changed = object_of(entry.change)
+                self._prepared[index] = changed
+                self._schema_changes.append((index, index, changed))
             case DdlCommit() | DdlAbort():
                 self._schema_changes.append((index, entry.version, self._prepared.get(entry.version)))
             case Nop():

@@ -96,7 +96,27 @@ class RenameIndex(msgspec.Struct, frozen=True, tag=True):
     new_name: str
 
 
-SchemaChange: TypeAlias = (
+class CreateProcedure(msgspec.Struct, frozen=True, tag=True):
+    procedure_id: int  # from the same count as the tables' ids
+    name: str
+    parameters: tuple[str, ...]  # types, as SqlType.sql_name spells them
+    language: str
+    body: str  # as it was written
+    owner: int
+
+
+class DropProcedure(msgspec.Struct, frozen=True, tag=True):
+    procedure_id: int
+
+
+class RenameProcedure(msgspec.Struct, frozen=True, tag=True):
+    procedure_id: int
+    new_name: str
+
+
+ProcedureChange: TypeAlias = CreateProcedure | DropProcedure | RenameProcedure
+
+TableChange: TypeAlias = (
     CreateTable
     | DropTable
     | TruncateTable
@@ -107,6 +127,16 @@ SchemaChange: TypeAlias = (
     | DropIndex
     | RenameIndex
 )
+
+SchemaChange: TypeAlias = TableChange | ProcedureChange
+
+
+def object_of(change: SchemaChange) -> int:
+    """The id of the table, or procedure, that it is about: of these one change is under way at a time."""
+    if isinstance(change, ProcedureChange):
+        return change.procedure_id
+    return change.table_id
+
 
 # --- users, roles, rights ------------------------------------------------------------------------
 

@@ -24,14 +24,17 @@ from shoal.catalog.cas import Range
 from shoal.catalog.entries import (
     AddColumns,
     CreateIndex,
+    CreateProcedure,
     CreateTable,
     DropIndex,
     DropTable,
+    ProcedureChange,
     RenameColumn,
     RenameIndex,
     RenameTable,
     RowChange,
     SchemaChange,
+    TableChange,
     TruncateTable,
 )
 from shoal.catalog.schema import Schema, Table, TableId
@@ -305,10 +308,28 @@ def refuse_schema_change(rights: Rights, schema: Schema, change: SchemaChange, u
         if user_id != ADMIN_ID and not rights.holds(user_id, Privilege.CREATE, ObjectType.TABLE, ANY):
             raise rights.denied(user_id, Privilege.CREATE, ObjectType.TABLE, change.name)
         return
+    if isinstance(change, ProcedureChange):
+        _refuse_procedure_change(rights, schema, change, user_id)
+        return
     rights.refuse(user_id, _needed(change), schema.tables_by_id[TableId(change.table_id)])
 
 
-def _needed(change: SchemaChange) -> Privilege:
+def _refuse_procedure_change(rights: Rights, schema: Schema, change: ProcedureChange, user_id: int) -> None:
+    """Renaming takes the right to drop it: there is none of its own."""
+    if user_id == ADMIN_ID:
+        return
+    if isinstance(change, CreateProcedure):
+        if not rights.holds(user_id, Privilege.CREATE, ObjectType.PROCEDURE, ANY):
+            raise rights.denied(user_id, Privilege.CREATE, ObjectType.PROCEDURE, change.name)
+        return
+    procedure = schema.procedures_by_id[change.procedure_id]
+    if procedure.owner != user_id and not rights.holds(
+        user_id, Privilege.DROP, ObjectType.PROCEDURE, procedure.id
+    ):
+        raise rights.denied(user_id, Privilege.DROP, ObjectType.PROCEDURE, procedure.name)
+
+
+def _needed(change: TableChange) -> Privilege:
     match change:
         case TruncateTable():
             return Privilege.WRITE

@@ -202,7 +202,7 @@ PICO_PENDING_SCHEMA_CHANGE: Final = _define(
     600,
     "_pico_pending_schema_change",
     "table_id unsigned,claimed_names array,schema_version unsigned,ddl map,governor_op_id unsigned?,"
-    "term unsigned,index unsigned",
+    "term unsigned,index unsigned,user_id unsigned",
     "table_id",
     "schema changes that are prepared and neither committed nor aborted",
 )

@@ -29,6 +29,7 @@ from shoal.catalog.rights import ADMIN_ID, Rights, User
 from shoal.catalog.settings import ClusterSettings
 from shoal.errors import InvalidPassword, ShoalError
 from shoal.node.attempts import Attempts
+from shoal.node.audit import Audit
 from shoal.node.catalog_log import CatalogLog, Change, Decision
 from shoal.node.rpc import Caller, Rpc
 from shoal.pgwire.auth import NONCE_BYTES, Exchange, authenticate, trust
@@ -59,6 +60,7 @@ class Accounts:
         settings: Callable[[], ClusterSettings],
         chance: Random,
         mock_key: bytes,
+        audit: Audit,
         scale: float = 1.0,
     ) -> None:
         self._log = log
@@ -70,6 +72,7 @@ class Accounts:
         self._settings = settings
         self._chance = chance
         self._mock_key = mock_key
+        self._audit = audit
         self._scale = scale
         self._attempts = Attempts()
         self._locking: set[int] = set()
@@ -93,8 +96,9 @@ class Accounts:
 
     # --- coming in -------------------------------------------------------------------------------
 
-    def exchange(self, name: str, *, scram_only: bool = False) -> Exchange:
-        """Asks for the proof that the client knows the user's password, and raises InvalidPassword without one."""
+    def exchange(self, name: str, where: str, *, scram_only: bool = False) -> Exchange:
+        """Asks for the proof that the client knows the user's password, and raises InvalidPassword without one. `where` it
+        comes from is for the audit."""
         user = self._user(name)
         try:
             last = yield from authenticate(
@@ -106,16 +110,19 @@ class Accounts:
                 may=lambda: self._may(user),
             )
         except InvalidPassword:
+            self._audit.login_refused(name, where, self._why(user))
             if user is not None:
                 self._failed(user)
             raise
         assert user is not None
+        self._audit.logged_in(name, where)
         self._attempts.succeeded(user.id)
         self._tell()
         return last
 
-    def trust(self, name: str) -> Exchange:
+    def trust(self, name: str, where: str) -> Exchange:
         """Asks nothing."""
+        self._audit.logged_in(name, where)
         return (yield from trust())
 
     def _user(self, name: str) -> User | None:
@@ -134,6 +141,16 @@ class Accounts:
     def _is_out(self, user_id: int) -> bool:
         most = self._settings().auth_login_attempt_max
         return bool(most) and self._attempts[user_id] >= most
+
+    def _why(self, user: User | None) -> str:
+        """A proof was refused. Not for the client."""
+        if user is None:
+            return "there is no such user"
+        if not self.rights.may_log_in(user.id):
+            return "the user may not log in"
+        if self._is_out(user.id):
+            return "too many wrong passwords before"
+        return "no password is set" if user.secret is None else "wrong password"
 
     def _failed(self, user: User) -> None:
         if not self.rights.may_log_in(user.id):

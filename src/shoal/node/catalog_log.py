@@ -197,6 +197,7 @@ class CatalogLog:
                 self._placed.pop(proposal.index, None)
             if not proposal.fate.done():
                 proposal.fate.set_exception(error)
+                proposal.fate.exception()  # who waits may still be asking the leader, and hear there what it needs
 
     def _wake(self) -> None:
         waiting, self._next_change = self._next_change, []

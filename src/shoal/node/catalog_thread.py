@@ -47,6 +47,9 @@ class CatalogThread:
         self.db: Final = db
         self._loop = loop
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._start()
+
+    def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="catalog", daemon=True)
         self._thread.start()
 
@@ -65,7 +68,10 @@ class CatalogThread:
                 result = Result(None, fault)
             self._loop.call_soon_threadsafe(done, result)
 
-        self._jobs.put(run)
+        self._put(run)
+
+    def _put(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
 
     async def run(self, job: Callable[[CatalogDb], T]) -> T:
         """For jobs that ask and leave nothing behind, so a bug in one is no Fault but an answer, and the log has it.

@@ -28,13 +28,13 @@ from shoal.errors import (
 )
 from shoal.node.block import warning
 from shoal.node.catalog_log import DEADLINE_SECONDS, Decision
-from shoal.node.execute import session_facts
+from shoal.node.execute import statement_facts
 from shoal.node.portals import Portal
 from shoal.pgwire.auth import SALT_BYTES, Method, make_secret
 from shoal.pgwire.messages import NoticeResponse
 from shoal.sql import ast
 from shoal.sql.bind.acl import PASSWORD_METHOD, AclStatement, bind_acl
-from shoal.sql.bind.ddl import DdlStatement, bind_ddl
+from shoal.sql.bind.schema_changes import SchemaStatement, bind_schema_change
 from shoal.sql.explain import explain
 from shoal.sql.local import compile_program
 from shoal.storage.catalog_db import CatalogDb
@@ -198,7 +198,7 @@ class Commands:
             schema,
             statement.facets,
             portal.values,
-            facts=session_facts(session.settings.zone, session.facts),
+            facts=statement_facts(session.settings.zone, session.facts),
             query_plan=node.query_plan,
             fmt=statement.fmt,
         )
@@ -206,19 +206,14 @@ class Commands:
 
     # --- what changes the catalog ----------------------------------------------------------------
 
-    async def _change_schema(self, statement: DdlStatement) -> Answer:
+    async def _change_schema(self, statement: SchemaStatement) -> Answer:
         session, node = self._session, self._session.node
         user_id = session.user_id
 
         def change(catalog: Catalog) -> SchemaChange | None:
-            changes = bind_ddl(
-                statement,
-                catalog.schema,
-                user_id,
-                catalog.next_table_id,
-                permit=partial(catalog.rights.refuse, user_id),
-            )
-            return changes[0] if changes else None
+            permit = partial(catalog.rights.refuse, user_id)
+            schema, next_id = catalog.schema, catalog.next_table_id
+            return bind_schema_change(statement, schema, user_id, next_id, permit=permit)
 
         timeout = statement.wait.timeout
         seconds = float(timeout) if timeout is not None else node.cluster_settings.sql_ddl_timeout
@@ -317,7 +312,9 @@ class Commands:
     # --- users, roles, rights --------------------------------------------------------------------
 
     async def _change_rights(self, statement: AclStatement) -> Answer:
-        """Returns when it has taken effect on every instance that is Online, or says where it has not."""
+        """Returns when it has taken effect on every instance that is Online, or says where it has not: in a notice where
+        somebody may do more now, and in an error where somebody may do less. Who takes something away must not believe
+        that it is gone."""
         session, node = self._session, self._session.node
         loop, user_id = node.loop, session.user_id
         told: list[NoticeResponse] = []
@@ -357,7 +354,12 @@ class Commands:
             # Also if there was nothing to do: whoever says it again, to be sure, is told the same.
             there = node.log.applied if index is None else index
             patience = seconds if timeout is not None else _EVERYWHERE_SECONDS * node.config.timing_scale
-            session.notice(_not_everywhere(await self._missing(there, loop.time() + patience)))
+            missing = await self._missing(there, loop.time() + patience)
+            if missing is None or missing:
+                told_of = _not_everywhere(missing)
+                if _takes_away(statement):
+                    raise told_of
+                session.notice(NoticeResponse("WARNING", "01000", told_of.message, told_of.detail))
         return Answer(_ACL_TAGS[type(statement)](statement))
 
     async def _secret_of(self, statement: AclStatement) -> str | None:
@@ -375,22 +377,24 @@ class Commands:
             raise InsufficientPrivilege(f"{command} is for admin only")
 
 
-def _not_everywhere(missing: Sequence[str] | None) -> NoticeResponse | None:
+def _takes_away(statement: AclStatement) -> bool:
+    """May somebody do less after it than before? With an old password, too."""
+    if isinstance(statement, ast.AlterUserLogin):
+        return not statement.login
+    return isinstance(statement, ast.Revoke | ast.DropUser | ast.DropRole | ast.AlterUserPassword)
+
+
+def _not_everywhere(missing: Sequence[str] | None) -> NotAcknowledged:
     """Of a change of rights."""
     if missing is None:
-        return NoticeResponse(
-            "WARNING",
-            "01000",
-            "the change is committed, and it was not waited for that every instance knows of it",
+        return NotAcknowledged(
+            "the change is committed, and it was not waited for that every instance knows of it"
         )
-    if not missing:
-        return None
-    return NoticeResponse(
-        "WARNING",
-        "01000",
-        f"the change is committed, but not confirmed by: {', '.join(missing)}",
-        "They take it over as soon as they have caught up with the log. Until then they may let in who has lost a"
-        " right, and turn away who was given one.",
+    return NotAcknowledged(
+        f"the change is committed, and not acknowledged by all instances: {', '.join(missing)}",
+        detail="They were Online when it was committed, and have not answered. Until they have caught up with the log they"
+        " may act on the rights of before.",
+        hint="The same statement, said again, changes nothing, and waits again.",
     )
 
 
@@ -412,8 +416,14 @@ _ACL_TAGS: Final[Mapping[type, Callable[[Any], str]]] = {
 }
 
 
-def _tag(statement: DdlStatement) -> str:
+def _tag(statement: SchemaStatement) -> str:
     match statement:
+        case ast.CreateProcedure():
+            return "CREATE PROCEDURE"
+        case ast.RenameProcedure():
+            return "ALTER PROCEDURE"
+        case ast.DropProcedure():
+            return "DROP PROCEDURE"
         case ast.CreateTable():
             return "CREATE TABLE"
         case ast.DropTable():

@@ -19,7 +19,14 @@ from shoal.catalog.entries import Dml
 from shoal.catalog.members import TABLE_IDS
 from shoal.catalog.rights import ADMIN_ID
 from shoal.catalog.system import PICO_PENDING_SCHEMA_CHANGE, PICO_TIER
-from shoal.errors import AdminShutdown, CannotConnectNow, OutcomeUnknown, RetryableError, ShoalError
+from shoal.errors import (
+    AdminShutdown,
+    CannotConnectNow,
+    OutcomeUnknown,
+    QueryCanceled,
+    RetryableError,
+    ShoalError,
+)
 from shoal.governor.plan import plan
 from shoal.governor.state import (
     AddLearner,
@@ -55,7 +62,7 @@ _STEP_SECONDS: Final = 10.0
 _APPLY_SECONDS: Final = 30.0  # then it is asked once more, in case that the question got lost
 
 # What a question to another instance meets on its way, or there: it says nothing about what was asked.
-_ON_THE_WAY: Final = (RetryableError, OutcomeUnknown, CannotConnectNow, AdminShutdown)
+_ON_THE_WAY: Final = (RetryableError, OutcomeUnknown, CannotConnectNow, AdminShutdown, QueryCanceled)
 
 
 class Governing:

@@ -20,7 +20,6 @@ import signal
 import socket
 import sys
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -35,9 +34,11 @@ from shoal.catalog.schema import Schema, Sharded, Table, TableId, TierName
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
 from shoal.catalog.system import PICO_DB_CONFIG
 from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
+from shoal.node.about import facts_of
 from shoal.node.accounts import Accounts
 from shoal.node.applied import Applied
-from shoal.node.aside import Aside
+from shoal.node.audit import Audit
+from shoal.node.bootstrap import FIRST_ID
 from shoal.node.catalog_log import Change
 from shoal.node.cluster import Cluster, Place, found_or_joined, open_rpc
 from shoal.node.config import Address, Config, Running
@@ -52,13 +53,11 @@ from shoal.node.pg_server import PgServer
 from shoal.node.statements import Statements
 from shoal.protocol.cluster import Addresses
 from shoal.protocol.handshake import Introduction
-from shoal.sql.plan import SessionFact
 from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
 from shoal.storage.functions import register, register_guard
 from shoal.storage.readers import PointReader
 from shoal.storage.sqlite import Settings, SqliteFiles, WalMode
-from shoal.types.values import Stored
 
 _log: Final = logging.getLogger(__name__)
 
@@ -115,9 +114,11 @@ class Node:
         loop: asyncio.AbstractEventLoop,
         metrics: Metrics,
         outside: Outside,
+        audit: Audit,
     ) -> None:
         self.config = config
         self.outside = outside
+        self.audit = audit
         self.loop = loop
         self.metrics = metrics
         self.stopping = asyncio.Event()
@@ -137,18 +138,9 @@ class Node:
         )
         self.point_reader = PointReader(files, settings, naming=self._naming, cache_bytes=config.cache_bytes)
         self.writer.start()
-        self.aside = Aside(loop)
+        self.aside = outside.aside(loop)
         self.tasks: set[asyncio.Task[None]] = set()  # of sessions, for statements that take several steps
         self.limits = Limits(lambda: self.cluster_settings)
-        self.facts: dict[SessionFact, Stored] = {
-            SessionFact.VERSION: (
-                f"Shoal {__version__} (PostgreSQL 15.0 compatible) on Python {sys.version.split()[0]}"
-            ),
-            SessionFact.RAFT_LEADER_ID: None,
-            SessionFact.RAFT_LEADER_UUID: None,
-            SessionFact.INSTANCE_DIR: str(config.instance_dir),
-            SessionFact.CONFIG_FILE_PATH: None,
-        }
 
     def join(self, cluster: Cluster) -> None:
         """From now on it is a member."""
@@ -186,12 +178,11 @@ class Node:
             chance=self.outside.chance,
             # The same on every instance and after every start: what doesn't change doesn't tell.
             mock_key=hmac.digest(cluster.rpc.secret, b"salts of users that do not exist", "sha256"),
+            audit=self.audit,
             scale=self.config.timing_scale,
         )
-        cluster.rpc.admit_clients(lambda name: self.accounts.exchange(name, scram_only=True))
-        self.facts[SessionFact.INSTANCE_UUID] = cluster.identity.instance_uuid
-        cluster.raft.on_role(self._on_leader)
-        cluster.on_topology.append(self._on_leader)
+        cluster.rpc.admit_clients(lambda name: self.accounts.exchange(name, "RPC", scram_only=True))
+        self.facts = facts_of(self.config, cluster)
         cluster.on_topology.append(self._on_mastership)
         self._masters_in: frozenset[TierName] = frozenset()
 
@@ -206,11 +197,6 @@ class Node:
         assert isinstance(table.distribution, Sharded), table
         self.cluster.refuse_foreign(table.distribution.tier)
         self.own_tables.refuse_unread(table)
-
-    def _on_leader(self) -> None:
-        leader = self.cluster.topology.by_raft_id.get(self.cluster.raft.leader)
-        self.facts[SessionFact.RAFT_LEADER_ID] = self.cluster.raft.leader or None
-        self.facts[SessionFact.RAFT_LEADER_UUID] = None if leader is None else uuid.UUID(leader.uuid).bytes
 
     @property
     def catalog(self) -> Catalog:
@@ -232,6 +218,7 @@ class Node:
 
     def _on_change(self, change: Change) -> None:
         self.cluster_settings = changed(self.cluster_settings, change.rows)
+        self.audit.on_change(change, self.cluster.topology)
         rights = change.after.rights
         if rights is not change.before.rights:
             self.cluster.rpc.end_clients(
@@ -289,15 +276,21 @@ async def opened(
     # Whatever wal_mode says of rows: the catalog is small, and always synced.
     synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(catalog_guard))
     introduced: list[Introduction] = []
-    async with contextlib.AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as audited, contextlib.AsyncExitStack() as stack:
+        audit = Audit(config.audit, outside.now)
+        audited.callback(audit.close)
         db = CatalogDb(directory.files, synced)
         stack.callback(db.close)
         rpc = open_rpc(config, loop, introduced, outside)
         stack.push_async_callback(rpc.close)
         place = Place(config, addresses, rpc, rpc_listener, db, introduced, outside)
+        is_new = (identity := db.identity()) is None or not identity.raft_id
         arrival = await found_or_joined(place)
+        gen = db.next_generation() if audit.is_on else 0
         metrics = metrics or Metrics()
-        node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics, outside)
+        node = Node(
+            config, directory.files, settings, db, guard, catalog_guard, loop, metrics, outside, audit
+        )
         cluster = Cluster(
             place,
             arrival,
@@ -309,13 +302,17 @@ async def opened(
         )
         stack.pop_all()  # from now on they are the cluster's
         node.join(cluster)
+        audit.begin(cluster.identity.raft_id, gen, cluster.topology)
         try:
             await node.own_tables.recover()
             cluster.start()
             async with admitting(node) if admitting is not None else contextlib.nullcontext():
                 await _unless_stopped(node, cluster.come_online())
+                is_first = is_new and cluster.identity.raft_id == FIRST_ID
+                audit.started(_name_of(node) or "", __version__, is_new=is_new, is_first=is_first)
                 yield node
         finally:
+            audit.stopping(None if node.fault is None else str(node.fault))
             if node.fault is None:
                 await cluster.leave()
             await node.close()
@@ -373,6 +370,8 @@ async def serve(config: Config, ready: Callable[[Running], None]) -> None:
             servers.append(server)
             for signum in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(signum, node.stopping.set)
+            if node.audit.is_on:
+                loop.add_signal_handler(signal.SIGHUP, node.audit.reopen)
             try:
                 await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
                 yield

@@ -71,6 +71,7 @@ class Login:
         *,
         trusted: bool,
         admin_only: bool,
+        where: str,
         key: BackendKeyData,
     ) -> None:
         self.out: list[bytes] = []  # to be written, whatever comes of it
@@ -78,6 +79,7 @@ class Login:
         self._accounts = accounts
         self._trusted = trusted  # admin needs no password
         self._admin_only = admin_only
+        self._where = where  # the client is, for the audit
         self._key = key
         self._phase: Phase = STARTUP
         self._parameters: StartupParameters | None = None
@@ -126,10 +128,10 @@ class Login:
         if ADMIN not in self._accounts.rights.by_name:
             raise CannotConnectNow("this instance has no catalog yet: it waits for its cluster")
         if self._trusted and parameters.user == ADMIN:
-            self._exchange = self._accounts.trust(ADMIN)
+            self._exchange = self._accounts.trust(ADMIN, self._where)
         else:
             self._trusted = False
-            self._exchange = self._accounts.exchange(parameters.user)
+            self._exchange = self._accounts.exchange(parameters.user, self._where)
         self._ask(lambda exchange: next(exchange))
 
     def _reply(self, message: PasswordMessage | SASLInitialResponse | SASLResponse) -> None:

@@ -9,6 +9,7 @@ run twice.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 import uuid
@@ -16,7 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from shoal.node.aside import Aside
 from shoal.node.catalog_thread import CatalogThread
+from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.readers import ReaderPool
 from shoal.storage.writer import Writer
 
@@ -30,9 +33,10 @@ class Outside:
     now: Callable[[], int] = _microseconds  # since 1970, by the wall clock
     # The operating system's: secrets are made of it, too.
     chance: random.Random = field(default_factory=random.SystemRandom)
-    catalog_thread: type[CatalogThread] = CatalogThread
-    writer: type[Writer] = Writer
-    readers: type[ReaderPool] = ReaderPool
+    aside: Callable[[asyncio.AbstractEventLoop], Aside] = Aside
+    catalog_thread: Callable[[CatalogDb, asyncio.AbstractEventLoop], CatalogThread] = CatalogThread
+    writer: Callable[..., Writer] = Writer
+    readers: Callable[..., ReaderPool] = ReaderPool
 
     def new_uuid(self) -> str:
         return str(uuid.UUID(bytes=self.chance.randbytes(16), version=4))

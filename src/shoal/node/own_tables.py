@@ -239,7 +239,12 @@ class OwnTables:
             task = self._applying[key] = self._loop.create_task(self._apply(pending))
             task.add_done_callback(lambda task: self._applied(key, task))
         # Whoever asked may have given up: it goes on, and the next one to ask hears how it ended.
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise AdminShutdown("the instance is stopping") from None
+            raise
 
     def _applied(self, key: tuple[TableId, int], task: asyncio.Task[None]) -> None:
         del self._applying[key]

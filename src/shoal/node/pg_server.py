@@ -141,6 +141,7 @@ class PgConnection(asyncio.BufferedProtocol):
             node.accounts,
             trusted=self._trusted,
             admin_only=self._is_admin_socket,
+            where=_address(transport),
             key=self._key,
         )
         self._timer = node.loop.call_later(_LOGIN_SECONDS, self.close)
@@ -289,3 +290,8 @@ class PgConnection(asyncio.BufferedProtocol):
         self._session = session
         self._server.sessions[self._key.process_id, self._key.secret_key] = session
         session.pump()
+
+
+def _address(transport: asyncio.Transport) -> str:
+    peer = transport.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "the admin socket"

@@ -606,6 +606,35 @@ class RenameIndex:
     at: int
 
 
+@dataclass(frozen=True, slots=True)
+class CreateProcedure:
+    name: Name
+    if_not_exists: bool
+    parameters: tuple[TypeName, ...]
+    body: str  # one INSERT, UPDATE or DELETE
+    body_at: int | None  # where it begins in the text; None: it is written in another way there
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenameProcedure:
+    name: Name
+    parameters: tuple[TypeName, ...] | None  # None: not said
+    new_name: Name
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropProcedure:
+    name: Name
+    if_exists: bool
+    parameters: tuple[TypeName, ...] | None
+    wait: Wait
+    at: int
+
+
 # --- users, roles, rights ------------------------------------------------------------------------
 
 
@@ -834,6 +863,9 @@ Statement = (
     | CreateIndex
     | DropIndex
     | RenameIndex
+    | CreateProcedure
+    | RenameProcedure
+    | DropProcedure
     | Begin
     | Commit
     | Rollback
@@ -861,7 +893,18 @@ Statement = (
     | Explain
 )
 
-DDL: Final = (CreateTable, AlterTable, DropTable, Truncate, CreateIndex, DropIndex, RenameIndex)
+DDL: Final = (
+    CreateTable,
+    AlterTable,
+    DropTable,
+    Truncate,
+    CreateIndex,
+    DropIndex,
+    RenameIndex,
+    CreateProcedure,
+    RenameProcedure,
+    DropProcedure,
+)
 
 ACL: Final = (
     CreateUser,

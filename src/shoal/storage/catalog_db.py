@@ -146,6 +146,11 @@ class CatalogDb:
         with self._transaction():
             self._log.put_identity(identity)
 
+    def next_generation(self) -> int:
+        """Never the same twice in this directory."""
+        with self._transaction():
+            return self._log.next_generation()
+
     def begin(self, identity: MemberIdentity, save: Save) -> None:
         """The first save of a cluster, and whose directory this is from now on, at once."""
         self._save(save, identity)
@@ -362,6 +367,10 @@ class CatalogDb:
         finally:
             connection.preupdate_hook(None, id="dry run")
         return DryRun(tuple(self._captured), rows, count)
+
+    def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = 100) -> None:
+        """For whoever counts the steps of a dry run."""
+        self._connection.set_progress_handler(callable, nsteps)
 
     def _capture(self, update: apsw.PreUpdate) -> None:
         found = _PHYSICAL.fullmatch(update.table_name)

@@ -36,7 +36,7 @@ from shoal.errors import ShoalError
 from shoal.sql import ast
 from shoal.sql.bind import bind
 from shoal.sql.bind.acl import bind_acl
-from shoal.sql.bind.ddl import bind_ddl
+from shoal.sql.bind.schema_changes import bind_schema_change
 from shoal.sql.parser import parse_one
 from tests.scripts_runner import run_script, script_paths
 
@@ -121,14 +121,14 @@ class Cluster:
 
     def _change_schema(self, statement: ast.Statement, by: int, prepare: bool = False) -> str:
         catalog = self.catalog
-        changes = bind_ddl(statement, catalog.schema, by, catalog.next_table_id)  # type: ignore[arg-type]
-        for change in changes:
+        change = bind_schema_change(statement, catalog.schema, by, catalog.next_table_id)  # type: ignore[arg-type]
+        if change is not None:
             refuse_schema_change(catalog.rights, catalog.schema, change, by)
             check(catalog, change)
             version = self.append(DdlPrepare(change, by))
             if not prepare:
                 self.append(DdlCommit(version))
-        return "done" if changes else "nothing to do"
+        return "done" if change is not None else "nothing to do"
 
     # --- what is there
 

@@ -7,17 +7,26 @@ from pathlib import Path
 import pytest
 
 from shoal.catalog.apply import ENDED_MAX, Catalog, after, apply, catalog_of_rows, check
-from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, Entry, decode, encode
+from shoal.catalog.entries import (
+    DdlAbort,
+    DdlCommit,
+    DdlPrepare,
+    Entry,
+    ProcedureChange,
+    decode,
+    encode,
+)
 from shoal.catalog.schema import BUCKET_ID_NAME, DEFAULT_TIER, Schema, Sharded, Table, Tier
 from shoal.catalog.system import (
     PICO_ENDED_SCHEMA_CHANGE,
     PICO_PROPERTY,
+    PICO_ROUTINE,
     PICO_TIER,
     SYSTEM_TABLES,
     tier_row,
 )
 from shoal.errors import ShoalError
-from shoal.sql.bind.ddl import bind_ddl
+from shoal.sql.bind.schema_changes import bind_schema_change
 from shoal.sql.parser import parse_one
 from tests.scripts_runner import run_script, script_paths
 
@@ -85,6 +94,9 @@ def test_script(path: Path, rewrite: bool) -> None:
             ending, _, text = text.partition(" ")
         if text == "properties":
             return "\n".join(f"{row[0]} {row[1]}" for _, row in sorted(log.rows[PICO_PROPERTY.id].items()))
+        if text == "procedures":
+            found = log.rows[PICO_ROUTINE.id]
+            return "\n".join(" ".join(map(str, row)) for _, row in sorted(found.items())) or "none"
         if text == "ended":
             found = log.rows[PICO_ENDED_SCHEMA_CHANGE.id]
             return "\n".join(" ".join(map(str, row)) for _, row in sorted(found.items()))
@@ -96,7 +108,8 @@ def test_script(path: Path, rewrite: bool) -> None:
         before = log.catalog.schema
         try:
             statement = parse_one(text)
-            changes = bind_ddl(statement, before, 1, log.catalog.next_table_id)  # type: ignore[arg-type]
+            change = bind_schema_change(statement, before, 1, log.catalog.next_table_id)  # type: ignore[arg-type]
+            changes = () if change is None else (change,)
             if not changes:
                 return "nothing to do"
             lines = []
@@ -115,7 +128,10 @@ def test_script(path: Path, rewrite: bool) -> None:
                     assert log.catalog.schema == before
                     lines.append("aborted")
                 else:
-                    lines += describe(becomes) if becomes is not None else ["dropped"]
+                    if isinstance(change, ProcedureChange):
+                        lines.append("ok")
+                    else:
+                        lines += describe(becomes) if becomes is not None else ["dropped"]
         except ShoalError as error:
             at = f" @{error.position}" if error.position is not None else ""
             return f"{error.sqlstate} {error.message}{at}"
@@ -130,7 +146,8 @@ def test_of_the_changes_that_have_ended_the_latest_are_remembered() -> None:
     versions: list[int] = []
 
     def prepare(sql: str) -> int:
-        (change,) = bind_ddl(parse_one(sql), log.catalog.schema, 1, log.catalog.next_table_id)  # type: ignore[arg-type]
+        change = bind_schema_change(parse_one(sql), log.catalog.schema, 1, log.catalog.next_table_id)  # type: ignore[arg-type]
+        assert change is not None
         return log.append(DdlPrepare(change, 1))
 
     waits = prepare("CREATE TABLE waits (id INT PRIMARY KEY)")

@@ -371,6 +371,11 @@ def _expel(node: ast.ExpelInstance) -> str:
     return words("alter system expel instance", string(node.uuid), node.force and "force", timeout)
 
 
+def _routine(node: ast.RenameProcedure | ast.DropProcedure) -> str:
+    types = "" if node.parameters is None else f" ({', '.join(map(_type, node.parameters))})"
+    return name(node.name) + types
+
+
 def _explain(node: ast.Explain) -> str:
     facets = [*node.facets, *(["fmt"] * node.fmt), *(["analyze"] * node.analyze)]
     return words("explain", f"({', '.join(facets)})" if facets else "", canonical(node.statement))
@@ -471,6 +476,19 @@ _TEXTS: dict[type, Callable[..., str]] = {
     ast.Deallocate: lambda node: f"deallocate {name(node.name) if node.name else 'all'}",
     ast.Discard: _discard,
     ast.AlterSystem: _alter_system,
+    ast.CreateProcedure: lambda node: words(
+        "create procedure",
+        node.if_not_exists and "if not exists",
+        name(node.name) + f" ({', '.join(map(_type, node.parameters))})",
+        f"as {string(node.body)}",
+        _wait(node.wait),
+    ),
+    ast.RenameProcedure: lambda node: words(
+        "alter procedure", _routine(node), f"rename to {name(node.new_name)}", _wait(node.wait)
+    ),
+    ast.DropProcedure: lambda node: words(
+        "drop procedure", node.if_exists and "if exists", _routine(node), _wait(node.wait)
+    ),
     ast.ExpelInstance: _expel,
     ast.AbortSchemaChange: lambda node: f"alter system abort schema change {node.version}",
     ast.CreateUser: lambda node: words(

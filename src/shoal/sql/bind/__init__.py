@@ -13,7 +13,7 @@ wishes for one, from left to right, what is before a select list first (paramete
 bind() knows no session but what BindSettings holds, and no clock: what only an execution can know stays a
 plan.Session.
 
-Not here yet: windows, DO blocks, procedures.
+Not here yet: windows, DO blocks, CALL.
 """
 
 from __future__ import annotations

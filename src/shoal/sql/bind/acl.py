@@ -149,4 +149,7 @@ def _object(catalog: Catalog, object_type: str, name: ast.Name) -> tuple[int, st
             role = _role(catalog.rights, name)
             return role.id, role.name
         case _:
-            raise UndefinedFunction(f"procedure {name.text} does not exist", position=name.at + 1)
+            procedure = catalog.schema.procedures.get(name.text)
+            if procedure is None:
+                raise UndefinedFunction(f"procedure {name.text} does not exist", position=name.at + 1)
+            return procedure.id, procedure.name

@@ -12,8 +12,7 @@ from typing import Final
 from shoal.sql import ast
 from shoal.sql.lexer import words
 from shoal.sql.parser.acl import Acl
-from shoal.sql.parser.ddl import Ddl
-from shoal.sql.parser.dml import Dml
+from shoal.sql.parser.procedures import Procedures
 from shoal.sql.parser.session import Session
 
 _FACETS: Final = frozenset(("logical", "buckets", "raw", "forward", "context"))
@@ -27,14 +26,14 @@ _UNSUPPORTED: Final = words(
 )
 # The same of what CREATE, ALTER and DROP take.
 _UNSUPPORTED_OBJECTS: Final = words(
-    """schema database view materialized sequence function procedure routine aggregate trigger type domain
+    """schema database view materialized sequence function routine aggregate trigger type domain
     extension role group policy publication subscription server tablespace cast collation conversion
     operator rule statistics foreign language plugin event access text transform owned default recursive
     large"""
 )
 
 
-class Parser(Dml, Ddl, Acl, Session):
+class Parser(Procedures, Acl, Session):
     """The whole grammar, over one text."""
 
     def statement(self) -> ast.Statement:
@@ -48,7 +47,9 @@ class Parser(Dml, Ddl, Acl, Session):
     def top_query(self) -> ast.Query:
         return self.query(options=True)
 
-    def create(self) -> ast.CreateTable | ast.CreateIndex | ast.CreateUser | ast.CreateRole:
+    def create(
+        self,
+    ) -> ast.CreateTable | ast.CreateIndex | ast.CreateProcedure | ast.CreateUser | ast.CreateRole:
         at = self.expect("create").at
         if self.token.key == "user":
             return self.create_user(at)
@@ -58,15 +59,18 @@ class Parser(Dml, Ddl, Acl, Session):
             return self.create_table(at)
         if self.token.key == "index" or self.ahead("unique", "index"):
             return self.create_index(at)
+        if self.token.key == "procedure":
+            return self.create_procedure(at)
         if self.accept_all("or", "replace"):
             raise self.unsupported(f"CREATE OR REPLACE {self.token.key.upper()}".rstrip())
-        raise self._object_refused("CREATE", "TABLE, INDEX, USER or ROLE")
+        raise self._object_refused("CREATE", "TABLE, INDEX, PROCEDURE, USER or ROLE")
 
     def alter(
         self,
     ) -> (
         ast.AlterTable
         | ast.RenameIndex
+        | ast.RenameProcedure
         | ast.AlterSystem
         | ast.ExpelInstance
         | ast.AbortSchemaChange
@@ -80,26 +84,30 @@ class Parser(Dml, Ddl, Acl, Session):
                 return self.alter_table(at)
             case "index":
                 return self.alter_index(at)
+            case "procedure":
+                return self.alter_procedure(at)
             case "system":
                 return self.alter_system(at)
             case "user":
                 return self.alter_user(at)
             case _:
-                raise self._object_refused("ALTER", "TABLE, INDEX, SYSTEM or USER")
+                raise self._object_refused("ALTER", "TABLE, INDEX, PROCEDURE, SYSTEM or USER")
 
-    def drop(self) -> ast.DropTable | ast.DropIndex | ast.DropUser | ast.DropRole:
+    def drop(self) -> ast.DropTable | ast.DropIndex | ast.DropProcedure | ast.DropUser | ast.DropRole:
         at = self.expect("drop").at
         match self.token.key:
             case "table":
                 return self.drop_table(at)
             case "index":
                 return self.drop_index(at)
+            case "procedure":
+                return self.drop_procedure(at)
             case "user":
                 return self.drop_user(at)
             case "role":
                 return self.drop_role(at)
             case _:
-                raise self._object_refused("DROP", "TABLE, INDEX, USER or ROLE")
+                raise self._object_refused("DROP", "TABLE, INDEX, PROCEDURE, USER or ROLE")
 
     def _object_refused(self, verb: str, expected: str) -> Exception:
         key = self.token.key
