@@ -426,9 +426,10 @@ def test_a_client_whose_instance_needs_a_snapshot_learns_the_end(
             if "gone" in str(ddl)
         )
         await_name([client], ".c0", timing_scale, count=2)
+        client.execute("SELECT 1")  # by then it has told the leader
         client.freeze()
-    try:
         leader.execute(f"ALTER SYSTEM ABORT SCHEMA CHANGE {gone}")
+    try:
         eventually(lambda: not leader_rows(leader, PENDING), 20 * timing_scale, "both have ended")
         fill_log(leader)
     finally:
