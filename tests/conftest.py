@@ -27,6 +27,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="X",
         help="stretch every deadline of the tests, so that a busy machine fails none of them",
     )
+    parser.addoption(
+        "--minutes",
+        type=float,
+        default=10.0,
+        metavar="N",
+        help="how long a test goes on that only waits for something that must not happen",
+    )
+
+
+@pytest.fixture(scope="session")
+def minutes(request: pytest.FixtureRequest) -> float:
+    return float(request.config.getoption("--minutes"))
 
 
 @pytest.fixture(scope="session")

@@ -230,6 +230,12 @@ class OutcomeUnknown(ShoalError):
     sqlstate = "40003"
 
 
+class NotAcknowledged(ShoalError):
+    """It is committed, and will be everywhere. Not every instance that should has said that it has it by now."""
+
+    sqlstate = "57S01"  # ours
+
+
 class RetryableError(ShoalError):
     """Nothing happened; the same statement may work when sent again."""
 
@@ -319,6 +325,10 @@ class DuplicateObject(ShoalError):
     sqlstate = "42710"
 
 
+class DuplicateFunction(ShoalError):
+    sqlstate = "42723"
+
+
 class DuplicateCursor(ShoalError):
     sqlstate = "42P03"
 
@@ -373,6 +383,16 @@ class InsufficientPrivilege(ShoalError):
 
 class WrongObjectType(ShoalError):
     sqlstate = "42809"
+
+
+class InvalidGrantOperation(ShoalError):
+    """There is no such privilege on such an object, or no such grantee for it."""
+
+    sqlstate = "0LP01"
+
+
+class DependentObjectsStillExist(ShoalError):
+    sqlstate = "2BP01"
 
 
 class StatementInvalidated(ShoalError):

@@ -121,7 +121,11 @@ def test_one_that_dies_is_told_of_and_the_others_go_on(place: Path) -> None:
         eventually(lambda: is_well(str(place)), SETTLE_SECONDS, "all is well")
         os.kill(member_pid(ready, place, 3), signal.SIGKILL)
         left = socket_of(place, 1)
-        report = eventually(lambda: degraded(left, "does not answer"), SETTLE_SECONDS, "one is missed")
+        report = eventually(
+            lambda: degraded(left, "is Offline (nobody listens at its address"),
+            SETTLE_SECONDS,
+            "one is missed",
+        )
         silent = [instance for instance in report["instances"] if not instance["reachable"]]
         assert len(silent) == 1
         # Two of three still agree.

@@ -186,11 +186,16 @@ def test_passwords_that_are_refused(guarded: Instance) -> None:
 
 
 def test_trust_is_for_admin_alone(tmp_path_factory: pytest.TempPathFactory, timing_scale: float) -> None:
+    """Others are asked for their password, as ever."""
     running = Instance(tmp_path_factory.mktemp("trust") / "i", trust=True, timing_scale=timing_scale)
     try:
         running.start()
-        with pytest.raises(pg8000.native.DatabaseError) as caught:
-            pg8000.native.Connection("somebody", host=running.host, port=running.port)
-        assert caught.value.args[0]["C"] == "28000"
+        running.execute(f"CREATE USER somebody WITH PASSWORD '{FIRST_PASSWORD}'")
+        for password in ("", "wrong"):
+            with pytest.raises(psycopg.OperationalError):
+                _psycopg(running, "somebody", password)
+        assert _psycopg(running, "somebody", FIRST_PASSWORD) == 1
+        with pytest.raises(psycopg.OperationalError, match="the admin socket is for"):
+            psycopg.connect(host=str(running.socket_directory), port=running.port, user="somebody")
     finally:
         running.kill()

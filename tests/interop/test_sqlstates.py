@@ -99,7 +99,11 @@ CASES: list[tuple[str, str, int | None]] = [
     ("LISTEN channel", "0A000", 1),
     ("CREATE VIEW v AS SELECT 1", "0A000", None),
     ("CREATE SEQUENCE s", "0A000", None),
-    ("GRANT READ ON TABLE fish TO guest", "0A000", 1),
+    ("GRANT SELECT ON TABLE fish TO guest", "0A000", 7),
+    ("GRANT READ ON TABLE fish TO nobody", "42704", 29),
+    ("GRANT READ ON USER guest TO public", "0LP01", None),
+    ("CREATE USER fish PASSWORD 'weak'", "22023", None),
+    ("DROP ROLE public", "42501", None),
     ("SET client_encoding = 'LATIN1'", "0A000", None),
     # Class 42, 22: settings
     ("SET nothing = 1", "42704", None),

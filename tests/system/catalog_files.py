@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import apsw
@@ -61,6 +62,35 @@ def check_catalog_against_tables(directory: Path) -> None:
                     ), table.name
         finally:
             connection.close()
+
+
+def wait_until_they_agree(directory: Path, seconds: float) -> None:
+    """A started instance goes on with what was prepared, and clears what was dropped, beside its work."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check_catalog_against_tables(directory)
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
+def names_in_data_db(directory: Path) -> list[str]:
+    """The physical tables of users, their columns as table.column, and their indexes."""
+    connection = _open(directory / "data.db")
+    try:
+        with connection:
+            found: list[str] = []
+            for table in physical_tables(connection, schema="main"):
+                found.append(table)
+                found += [f"{table}.{column}" for column in column_names(connection, table, schema="main")]
+            indexes = connection.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'index' AND name GLOB 't[0-9]*'"
+            ).fetchall()
+            return found + [name for (name,) in indexes]
+    finally:
+        connection.close()
 
 
 def _open(path: Path) -> apsw.Connection:

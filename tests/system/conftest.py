@@ -1,4 +1,4 @@
-"""What tests against the real process share: instances of their own, and one that many of them use.
+"""What tests against the real process share: instances and clusters of their own, and one instance that many of them use.
 
 Not here: what an instance is (tests/cluster.py).
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cluster import Instance, eventually
+from tests.cluster import Cluster, Instance, eventually
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +46,27 @@ def own(tmp_path: Path, timing_scale: float) -> Iterator[Instance]:
         assert not running.bugs(), running.bugs()
     finally:
         running.kill()
+
+
+@pytest.fixture
+def clusters(tmp_path: Path, timing_scale: float) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters for one test: clusters(3) has three instances, none of them started. Their logs may tell of no bug
+    afterwards, but those of `forgiven`."""
+    made: list[Cluster] = []
+
+    def make(count: int, **options: Any) -> Cluster:
+        directory = tmp_path / f"c{len(made) + 1}"
+        directory.mkdir()
+        made.append(Cluster(directory, count, timing_scale=timing_scale, **options))
+        return made[-1]
+
+    try:
+        yield make
+        for cluster in made:
+            assert not cluster.bugs(), cluster.bugs()
+    finally:
+        for cluster in made:
+            cluster.close()
 
 
 def nobody_connected(instance: Instance, timing_scale: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.pgwire import messages as m
 from tests.cluster import Instance, eventually
-from tests.system.catalog_files import check_catalog_against_tables
+from tests.system.catalog_files import wait_until_they_agree
 from tests.system.numbers import DIGITS, LONG_SELECT, make_numbered
 from tests.system.wire import Wire
 
@@ -103,7 +103,7 @@ def test_schema_changes_and_long_writes(own: Instance, timing_scale: float) -> N
     for thread in threads:
         thread.join()
     own.start()
-    check_catalog_against_tables(own.directory)
+    wait_until_they_agree(own.directory, 10 * timing_scale)
     with own.connect() as connection:
         updated, all_rows = connection.execute(
             "SELECT count(CASE WHEN payload LIKE '%more' THEN 1 END), count(*) FROM wide"

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from shoal.catalog.entries import (
-    ChangeAuth,
+    Acl,
     CreateTable,
     DdlAbort,
     DdlCommit,
@@ -30,15 +30,18 @@ from shoal.catalog.entries import (
     Entry,
     Nop,
     RowChange,
+    object_of,
 )
 from shoal.catalog.schema import Index, Schema, Table, TableId
 from shoal.catalog.system import (
+    PICO_ENDED_SCHEMA_CHANGE,
     PICO_INDEX,
     PICO_PENDING_SCHEMA_CHANGE,
     PICO_PROPERTY,
+    PICO_ROUTINE,
     PICO_TABLE,
     PICO_TIER,
-    PICO_USER,
+    SCHEMA_PROPERTIES,
     Row,
 )
 from shoal.types.values import Stored
@@ -136,12 +139,18 @@ def _sortable(value: Stored) -> tuple[int, Any]:
 
 # --- what an entry writes ------------------------------------------------------------------------
 
+# A change of rights, too, writes it: so all changes of rights and of the schema are in one line, and what one of them
+# rests on, another one can't have changed.
+_VERSION_KEY: Final[Key] = ("global_schema_version",)
+
 # Every schema change writes some of these rows, and rests on all of them: names and ids are unique.
 _SCHEMA_ROWS: Final[Mapping[int, tuple[Key, ...]]] = {
     PICO_TABLE.id: ((),),
     PICO_INDEX.id: ((),),
+    PICO_ROUTINE.id: ((),),
     PICO_PENDING_SCHEMA_CHANGE.id: ((),),
-    PICO_PROPERTY.id: (("global_schema_version",), ("next_table_id",), ("pending_schema_version",)),
+    PICO_ENDED_SCHEMA_CHANGE.id: ((),),
+    PICO_PROPERTY.id: tuple((key,) for key in SCHEMA_PROPERTIES),
 }
 _OF_SCHEMA_CHANGES: Final = tuple(
     Range.of_key(table_id, key) if key else Range(table_id)
@@ -156,8 +165,9 @@ def written_ranges(entry: Entry) -> tuple[Range, ...]:
     match entry:
         case Dml():
             return tuple(Range.of_key(change.table_id, change.key) for change in entry.changes)
-        case ChangeAuth():
-            return (Range.of_key(PICO_USER.id, (entry.user_id,)),)
+        case Acl():
+            rows = tuple(Range.of_key(change.table_id, change.key) for change in entry.rows)
+            return (*rows, Range.of_key(PICO_PROPERTY.id, _VERSION_KEY))
         case DdlPrepare() | DdlCommit() | DdlAbort():
             return _OF_SCHEMA_CHANGES
         case Nop():
@@ -202,12 +212,14 @@ class Tail:
             case Dml():
                 for change in entry.changes:
                     self._written(change.table_id).add(index, change.key, change.row)
-            case ChangeAuth():
-                # The row's other columns stay as they are, whichever they are: unique values among them.
-                self._written(PICO_USER.id).add(index, (entry.user_id,), None)
+            case Acl():
+                for change in entry.rows:
+                    self._written(change.table_id).add(index, change.key, change.row)
+                self._written(PICO_PROPERTY.id).add(index, _VERSION_KEY, None)
             case DdlPrepare():
-                self._prepared[index] = entry.change.table_id
-                self._schema_changes.append((index, index, entry.change.table_id))
+                changed = object_of(entry.change)
+                self._prepared[index] = changed
+                self._schema_changes.append((index, index, changed))
             case DdlCommit() | DdlAbort():
                 self._schema_changes.append((index, entry.version, self._prepared.get(entry.version)))
             case Nop():
@@ -389,7 +401,7 @@ def conflict(predicate: Predicate, entry: Entry, tail: Tail, schema: Schema, app
         return f"what came after entry {since} is not known any more"
     # The leader may have applied less than who proposes: its schema, too, must be the one at the log's end.
     known_since = min(since, applied)
-    changes = entry.changes if isinstance(entry, Dml) else ()
+    changes = entry.changes if isinstance(entry, Dml) else entry.rows if isinstance(entry, Acl) else ()
     ranges = (*predicate.ranges, *_read_by_itself(entry), *written_ranges(entry))
     for table_id in dict.fromkeys(range.table_id for range in ranges):
         found = tail.schema_change(known_since, table_id)

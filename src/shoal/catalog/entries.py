@@ -1,6 +1,6 @@
 """The entries of the cluster's log: everything that changes the catalog or a global table.
 
-Here: the kinds of entry, the schema changes that DdlPrepare carries, the record as which an entry stands in the
+Here: the kinds of entry, the changes that DdlPrepare and Acl carry, the record as which an entry stands in the
 log, and their bytes.
 Not here: what an entry does (apply.py), the log itself (raft/log.py, storage/raft_log.py).
 
@@ -96,7 +96,27 @@ class RenameIndex(msgspec.Struct, frozen=True, tag=True):
     new_name: str
 
 
-SchemaChange: TypeAlias = (
+class CreateProcedure(msgspec.Struct, frozen=True, tag=True):
+    procedure_id: int  # from the same count as the tables' ids
+    name: str
+    parameters: tuple[str, ...]  # types, as SqlType.sql_name spells them
+    language: str
+    body: str  # as it was written
+    owner: int
+
+
+class DropProcedure(msgspec.Struct, frozen=True, tag=True):
+    procedure_id: int
+
+
+class RenameProcedure(msgspec.Struct, frozen=True, tag=True):
+    procedure_id: int
+    new_name: str
+
+
+ProcedureChange: TypeAlias = CreateProcedure | DropProcedure | RenameProcedure
+
+TableChange: TypeAlias = (
     CreateTable
     | DropTable
     | TruncateTable
@@ -106,6 +126,86 @@ SchemaChange: TypeAlias = (
     | CreateIndex
     | DropIndex
     | RenameIndex
+)
+
+SchemaChange: TypeAlias = TableChange | ProcedureChange
+
+
+def object_of(change: SchemaChange) -> int:
+    """The id of the table, or procedure, that it is about: of these one change is under way at a time."""
+    if isinstance(change, ProcedureChange):
+        return change.procedure_id
+    return change.table_id
+
+
+# --- users, roles, rights ------------------------------------------------------------------------
+
+# They name all that they are about, so that an audit can tell of them, and hold no secrets: those are in the rows.
+
+
+class CreateUser(msgspec.Struct, frozen=True, tag=True):
+    user_id: int
+    name: str
+    method: str  # of the password, as _pico_user spells it
+
+
+class ChangePassword(msgspec.Struct, frozen=True, tag=True):
+    user_id: int
+    name: str
+    method: str
+
+
+class RenameUser(msgspec.Struct, frozen=True, tag=True):
+    user_id: int
+    name: str
+    new_name: str
+
+
+class SetLogin(msgspec.Struct, frozen=True, tag=True):
+    """Whether the user may log in."""
+
+    user_id: int
+    name: str
+    login: bool
+    attempts: int | None = None  # that failed, where they are the reason
+
+
+class DropUser(msgspec.Struct, frozen=True, tag=True):
+    user_id: int
+    name: str
+
+
+class CreateRole(msgspec.Struct, frozen=True, tag=True):
+    user_id: int  # roles are numbered among the users
+    name: str
+
+
+class DropRole(msgspec.Struct, frozen=True, tag=True):
+    user_id: int
+    name: str
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """One privilege of one grantee, a user or a role. To have a role is the privilege to EXECUTE it."""
+
+    grantee_id: int
+    grantee: str
+    privilege: str
+    object_type: str
+    object_id: int  # -1: all of the type
+    object: str  # its name; "" for all
+
+
+class Grant(msgspec.Struct, frozen=True, tag=True):
+    what: Granted
+
+
+class Revoke(msgspec.Struct, frozen=True, tag=True):
+    what: Granted
+
+
+AclChange: TypeAlias = (
+    CreateUser | ChangePassword | RenameUser | SetLogin | DropUser | CreateRole | DropRole | Grant | Revoke
 )
 
 # --- entries -------------------------------------------------------------------------------------
@@ -138,15 +238,18 @@ class DdlAbort(msgspec.Struct, frozen=True, tag=True):
     detail: str | None = None
 
 
-class ChangeAuth(msgspec.Struct, frozen=True, tag=True):
-    """A user's new password, already turned into a secret."""
+class Acl(msgspec.Struct, frozen=True, tag=True):
+    """Users, roles and their rights: what is changed, for people, and which rows that are (catalog/acl.py).
 
+    The rows' schema_version is stamped when it is applied: it is the entry's index.
+    """
+
+    change: AclChange
+    rows: tuple[RowChange, ...]
     user_id: int
-    method: str
-    secret: str
 
 
-Entry: TypeAlias = Nop | Dml | DdlPrepare | DdlCommit | DdlAbort | ChangeAuth
+Entry: TypeAlias = Nop | Dml | DdlPrepare | DdlCommit | DdlAbort | Acl
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):

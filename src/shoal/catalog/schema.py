@@ -160,6 +160,24 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Procedure:
+    """A stored statement with parameters. Not here yet: calling it."""
+
+    id: int  # no table has it
+    name: str
+    parameters: tuple[SqlType, ...]
+    language: str
+    body: str
+    owner: int
+    version: int
+    operable: bool = True
+
+    @property
+    def signature(self) -> str:
+        return f"{self.name}({', '.join(parameter.error_name for parameter in self.parameters)})"
+
+
+@dataclass(frozen=True, slots=True)
 class Tier:
     name: TierName
     bucket_count: int = DEFAULT_BUCKET_COUNT
@@ -175,10 +193,15 @@ class Schema:
     version: int
     tables: Mapping[str, Table] = field(default_factory=dict)
     tiers: Mapping[TierName, Tier] = field(default_factory=dict)
+    procedures: Mapping[str, Procedure] = field(default_factory=dict)
 
     @cached_property
     def tables_by_id(self) -> Mapping[TableId, Table]:
         return {table.id: table for table in self.tables.values()}
+
+    @cached_property
+    def procedures_by_id(self) -> Mapping[int, Procedure]:
+        return {procedure.id: procedure for procedure in self.procedures.values()}
 
     @cached_property
     def indexes(self) -> Mapping[str, tuple[Table, Index]]:
@@ -199,6 +222,14 @@ class Schema:
     def without_table(self, table_id: TableId, version: int) -> Schema:
         kept = {name: other for name, other in self.tables.items() if other.id != table_id}
         return replace(self, version=version, tables=kept)
+
+    def with_procedure(self, procedure: Procedure, version: int) -> Schema:
+        kept = self.without_procedure(procedure.id, version)
+        return replace(kept, procedures={**kept.procedures, procedure.name: procedure})
+
+    def without_procedure(self, procedure_id: int, version: int) -> Schema:
+        kept = {name: other for name, other in self.procedures.items() if other.id != procedure_id}
+        return replace(self, version=version, procedures=kept)
 
 
 def schema_of(version: int, tables: Iterable[Table], tiers: Iterable[Tier]) -> Schema:

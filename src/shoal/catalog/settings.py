@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -33,6 +33,16 @@ class ClusterSettings:
     raft_wal_count_max: int = 16_384  # entries kept of Raft's log; more, or more bytes, and it is compacted
     raft_wal_size_max: int = 64 << 20
     raft_snapshot_chunk_size_max: int = 16 << 20
+    auth_password_length_min: int = 8
+    auth_password_enforce_uppercase: bool = True
+    auth_password_enforce_lowercase: bool = True
+    auth_password_enforce_digits: bool = True
+    auth_password_enforce_specialchars: bool = False
+    auth_login_attempt_max: int = 4  # wrong passwords one after another, then a user is locked; 0: never
+    sql_ddl_timeout: float = (
+        86_400.0  # seconds that a schema change is waited for; OPTION (TIMEOUT = …) goes first
+    )
+    governor_auto_offline_timeout: float = 2.0  # seconds of silence, then an instance is Offline
 
 
 def _count(name: str, value: object) -> int:
@@ -41,6 +51,13 @@ def _count(name: str, value: object) -> int:
         raise InvalidParameterValue(f"invalid value for '{name}': expected unsigned, got {kind}.")
     if value < 0:
         raise InvalidParameterValue(f"invalid value for '{name}': it must not be negative")
+    return value
+
+
+def _boolean(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        kind = {int: "integer", str: "string"}.get(type(value), "decimal")
+        raise InvalidParameterValue(f"invalid value for '{name}': expected bool, got {kind}.")
     return value
 
 
@@ -54,12 +71,32 @@ def _from_to(least: int, most: int) -> Callable[[str, object], int]:
     return check
 
 
-_CHECKS: Final[Mapping[str, Callable[[str, object], int]]] = {
-    **{setting.name: _count for setting in fields(ClusterSettings)},
+def _seconds(least: float, most: float) -> Callable[[str, object], float]:
+    def check(name: str, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            kind = {bool: "bool", str: "string"}.get(type(value), "null")
+            raise InvalidParameterValue(f"invalid value for '{name}': expected double, got {kind}.")
+        if not least <= value <= most:
+            raise InvalidParameterValue(
+                f"invalid value for '{name}': it must be from {least:g} to {most:g} seconds"
+            )
+        return float(value)
+
+    return check
+
+
+_CHECKS: Final[Mapping[str, Callable[[str, object], int | float | bool]]] = {
+    **{
+        setting.name: _boolean if isinstance(setting.default, bool) else _count
+        for setting in fields(ClusterSettings)
+    },
     # No log is kept without an end, and a chunk must fit into a frame between instances.
     "raft_wal_count_max": _from_to(1, 1 << 30),
     "raft_wal_size_max": _from_to(4 << 10, 1 << 40),
     "raft_snapshot_chunk_size_max": _from_to(1 << 10, 16 << 20),
+    "sql_ddl_timeout": _seconds(0, 1_000_000_000),
+    # Whoever is well is heard several times a second.
+    "governor_auto_offline_timeout": _seconds(1, 86_400),
 }
 
 
@@ -96,6 +133,7 @@ def changed(settings: ClusterSettings, changes: Iterable[RowChange]) -> ClusterS
             settings = replace(settings, **{name: getattr(defaults, name)})
         else:
             value = msgspec.json.decode(change.row[2])
-            if isinstance(value, int) and value >= 0:
-                settings = replace(settings, **{name: value})
+            if isinstance(value, int | float) and value >= 0:
+                known: dict[str, Any] = {name: value}
+                settings = replace(settings, **known)
     return settings

@@ -202,9 +202,17 @@ PICO_PENDING_SCHEMA_CHANGE: Final = _define(
     600,
     "_pico_pending_schema_change",
     "table_id unsigned,claimed_names array,schema_version unsigned,ddl map,governor_op_id unsigned?,"
-    "term unsigned,index unsigned",
+    "term unsigned,index unsigned,user_id unsigned",
     "table_id",
     "schema changes that are prepared and neither committed nor aborted",
+)
+PICO_ENDED_SCHEMA_CHANGE: Final = _define(
+    601,
+    "_pico_ended_schema_change",
+    "schema_version unsigned,table_id unsigned,outcome string,sqlstate string?,cause string?,detail string?,"
+    "term unsigned,index unsigned",
+    "schema_version",
+    "how the latest schema changes ended: committed, or aborted and why",
 )
 
 SYSTEM_TABLES: Final = (
@@ -222,6 +230,16 @@ SYSTEM_TABLES: Final = (
     PICO_DB_CONFIG,
     PICO_BUCKET,
     PICO_PENDING_SCHEMA_CHANGE,
+    PICO_ENDED_SCHEMA_CHANGE,
+)
+
+# The rows of _pico_property that schema changes write.
+SCHEMA_PROPERTIES: Final = (
+    "global_schema_version",
+    "next_schema_version",
+    "next_table_id",
+    "pending_schema_change",
+    "pending_schema_version",
 )
 
 
@@ -394,7 +412,8 @@ def _table_of_row(row: Row, rows_of_indexes: list[Row]) -> Table:
         for field in msgspec.json.decode(cast(str, formatted), type=list[_Field])
         if field.number != BUCKET_ID
     )
-    numbers = {column.name: column.number for column in columns} | {BUCKET_ID_NAME: BUCKET_ID}
+    # A global table may have a column of that name, and has no hidden one.
+    numbers = {BUCKET_ID_NAME: BUCKET_ID} | {column.name: column.number for column in columns}
     options: dict[str, list[object]] = {}
     for option in msgspec.json.decode(cast(str, opts), type=list[dict[str, list[object]]]):
         options |= option

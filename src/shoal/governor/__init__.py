@@ -8,5 +8,5 @@ a governor that was deposed, or that looked at an old state, changes nothing.
 - plan.py: the rules' order, and the steps;
 - rules/: one rule in a file.
 
-Not here yet: schema changes in two phases, finding out who is dead, moving buckets and masters.
+Not here yet: moving buckets and masters.
 """

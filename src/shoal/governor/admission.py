@@ -193,7 +193,8 @@ def _check_failure_domain(topology: Topology, joiner: Joiner) -> None:
 
 
 def _replicaset_for(topology: Topology, joiner: Joiner, tier: Tier) -> str:
-    """The one it names; else the first that lacks a member and has none in the same failure domain; else a new one."""
+    """The one that it says; else the one that its own name speaks of, if there is room; else the first that lacks a member
+    and has none in the same failure domain; else a new one."""
     if joiner.replicaset is not None:
         found = topology.replicasets.get(joiner.replicaset)
         if found is not None and found.state != "expelled" and found.tier != joiner.tier:
@@ -206,18 +207,34 @@ def _replicaset_for(topology: Topology, joiner: Joiner, tier: Tier) -> str:
                 f" {tier.replication_factor}"
             )
         return joiner.replicaset
-    for name, replicaset in sorted(topology.replicasets.items(), key=lambda item: _numbered(item[0])):
-        if replicaset.tier != joiner.tier or replicaset.state in ("to-be-expelled", "expelled"):
-            continue
-        members = topology.members(name)
-        if len(members) < tier.replication_factor and not any(
-            overlap(joiner.failure_domain, member.failure_domain) for member in members
-        ):
+    spoken_of = replicaset_spoken_of(joiner.name, joiner.tier)
+    if spoken_of is not None and (
+        spoken_of not in topology.replicasets or _has_room(topology, joiner, tier, spoken_of)
+    ):
+        return spoken_of
+    for name in sorted(topology.replicasets, key=_numbered):
+        if _has_room(topology, joiner, tier, name):
             return name
     number = 1
     while f"{joiner.tier}_{number}" in topology.replicasets:
         number += 1
     return f"{joiner.tier}_{number}"
+
+
+def _has_room(topology: Topology, joiner: Joiner, tier: Tier, name: str) -> bool:
+    replicaset = topology.replicasets[name]
+    if replicaset.tier != joiner.tier or replicaset.state in ("to-be-expelled", "expelled"):
+        return False
+    members = topology.members(name)
+    return len(members) < tier.replication_factor and not any(
+        overlap(joiner.failure_domain, member.failure_domain) for member in members
+    )
+
+
+def replicaset_spoken_of(name: str | None, tier: str) -> str | None:
+    """default_2_1 says that it is of default_2, in tier default."""
+    found = re.fullmatch(rf"({re.escape(tier)}_[1-9]\d*)_[1-9]\d*", name or "")
+    return found[1] if found is not None else None
 
 
 def _numbered(name: str) -> tuple[str, int]:

@@ -1,32 +1,32 @@
 """The first entries of a cluster's log.
 
 Here: boot(), which begins a cluster in an empty directory: what its log and its catalog start with.
-Not here: joining a cluster that exists (joining in membership.py), who begins one (discovery.py).
+Not here: joining a cluster that exists (membership.py), who begins one (discovery.py).
 """
 
 from __future__ import annotations
 
-import uuid
 from typing import Final
 
 from shoal import __version__
 from shoal.catalog.entries import Dml, Record, RowChange, encode_record
 from shoal.catalog.members import address_change, bucket_change, instance_change, put, replicaset_change
+from shoal.catalog.rights import ADMIN, ADMIN_ID, founding_rows
 from shoal.catalog.system import (
     PICO_INDEX,
     PICO_PROPERTY,
     PICO_TABLE,
     PICO_TIER,
-    PICO_USER,
     SYSTEM_TABLES,
     index_rows,
     json_text,
     table_row,
     tier_row,
 )
+from shoal.governor.admission import replicaset_spoken_of
 from shoal.node.config import Config
-from shoal.node.users import ADMIN_ID
-from shoal.pgwire.auth import make_secret
+from shoal.node.outside import Outside
+from shoal.pgwire.auth import SALT_BYTES, make_secret
 from shoal.protocol.cluster import Addresses
 from shoal.raft.messages import (
     ChangeKind,
@@ -46,27 +46,17 @@ from shoal.storage.raft_log import MemberIdentity
 from shoal.topology.cluster import HTTP, PG, RPC, BucketRange, Instance, Replicaset, State, Variant
 
 FIRST_ID: Final = RaftId(1)
-SERVICE_USER_ID: Final = 32
-
-# id, name, kind
-_USERS: Final = (
-    (0, "guest", "user"),
-    (ADMIN_ID, "admin", "user"),
-    (2, "public", "role"),
-    (3, "replication", "role"),
-    (31, "super", "role"),
-    (SERVICE_USER_ID, "pico_service", "user"),
-)
 
 
 def boot(
-    db: CatalogDb, config: Config, instance_uuid: str, addresses: Addresses, now: int, salt: bytes
+    db: CatalogDb, config: Config, instance_uuid: str, addresses: Addresses, outside: Outside
 ) -> MemberIdentity:
     """Begins a cluster: its only voter is this instance, and what it starts with is committed."""
     term = Term(1)
     change = MembershipChange(ChangeKind.ADD_VOTER, FIRST_ID)
-    identity = MemberIdentity(FIRST_ID, instance_uuid, str(uuid.uuid4()), config.cluster_name)
-    first = _first_entry(config, identity, addresses, now, salt)
+    identity = MemberIdentity(FIRST_ID, instance_uuid, outside.new_uuid(), config.cluster_name)
+    now = outside.now()
+    first = _first_entry(config, identity, addresses, now, outside)
     entries = (
         Entry(Index(1), term, EntryKind.MEMBERSHIP, encode_change(change)),
         Entry(Index(2), term, EntryKind.NORMAL, encode_record(Record(now, (0, 0), first))),
@@ -77,7 +67,7 @@ def boot(
 
 
 def _first_entry(
-    config: Config, identity: MemberIdentity, addresses: Addresses, now: int, salt: bytes
+    config: Config, identity: MemberIdentity, addresses: Addresses, now: int, outside: Outside
 ) -> Dml:
     changes: list[RowChange] = []
     for table in SYSTEM_TABLES:
@@ -85,11 +75,12 @@ def _first_entry(
         changes += [put(PICO_INDEX, row) for row in index_rows(table)]
     changes += [put(PICO_TIER, tier_row(tier)) for tier in config.founding_tiers]
     (tier,) = (tier for tier in config.founding_tiers if tier.name == config.tier)
-    replicaset_name = config.replicaset or f"{config.tier}_1"
+    spoken_of = replicaset_spoken_of(config.instance_name, config.tier)
+    replicaset_name = config.replicaset or spoken_of or f"{config.tier}_1"
     name = config.instance_name or f"{replicaset_name}_1"
     replicaset = Replicaset(
         name=replicaset_name,
-        uuid=str(uuid.uuid4()),
+        uuid=outside.new_uuid(),
         current_master=name,
         target_master=name,
         tier=config.tier,
@@ -124,19 +115,16 @@ def _first_entry(
             target=replicaset.name,
         )
         changes.append(bucket_change(everything))
-    for user_id, user, kind in _USERS:
-        auth = None
-        if user_id == ADMIN_ID:
-            password = config.admin_password
-            secret = make_secret("scram-sha256", user, password, salt) if password else ""
-            auth = json_text(["scram-sha256", secret])
-        changes.append(put(PICO_USER, (user_id, user, 0, auth, ADMIN_ID, kind)))
+    password, salt = config.admin_password, outside.chance.randbytes(SALT_BYTES)
+    secret = make_secret("scram-sha256", ADMIN, password, salt) if password else None
+    changes += founding_rows(None if secret is None else ("scram-sha256", secret))
     properties = {
         "cluster_name": config.cluster_name,
         "cluster_uuid": identity.cluster_uuid,
         "cluster_version": __version__,
         "system_catalog_version": __version__,
         "global_schema_version": 0,
+        "next_schema_version": 1,
     }
     changes += [put(PICO_PROPERTY, (key, json_text(value))) for key, value in properties.items()]
     return Dml(tuple(changes), ADMIN_ID)

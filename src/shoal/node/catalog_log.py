@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -47,6 +45,7 @@ from shoal.errors import (
     ShoalError,
 )
 from shoal.node.catalog_thread import CatalogThread
+from shoal.node.outside import Outside
 from shoal.node.raft_loop import RaftLoop, Saved
 from shoal.protocol.cluster import Propose, Proposed
 from shoal.raft.messages import Entry as RaftEntry
@@ -100,27 +99,31 @@ class _Lost(Exception):
 
 
 class _Proposal:
-    """One entry on its way. `index` is where the leader has put it, once that is known."""
+    """One entry on its way. `index` and `term` are where the leader has put it, once that is known."""
 
-    __slots__ = ("fate", "index")
+    __slots__ = ("fate", "index", "term")
 
     def __init__(self, fate: asyncio.Future[int]) -> None:
         self.fate = fate
         self.index: int | None = None
+        self.term = 0
 
 
 class CatalogLog:
     """All methods are for the event loop."""
 
-    def __init__(self, thread: CatalogThread, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, thread: CatalogThread, loop: asyncio.AbstractEventLoop, outside: Outside) -> None:
         self._thread = thread
         self._loop = loop
+        self._now = outside.now
         self.catalog: Catalog = thread.db.catalog
         self.applied: int = thread.db.applied
         self._changed: list[Callable[[Change], None]] = []
         self._next_change: list[asyncio.Future[None]] = []
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []  # for an index to be applied
-        self._process = secrets.randbits(63)  # names this run of the instance in the origins of its entries
+        self._process = outside.chance.getrandbits(
+            63
+        )  # names this run of the instance in the origins of its entries
         self._counter = 0
         self._proposals: dict[int, _Proposal] = {}  # by the origin's counter
         self._placed: dict[int, int] = {}  # index → counter, of proposals whose index is known
@@ -161,7 +164,7 @@ class CatalogLog:
     def _settle(self, change: Change) -> None:
         """Tells who waits for the entry what became of it."""
         if change.by_snapshot:
-            self._settle_by_snapshot(change.index)
+            self._settle_by_snapshot(change)
             return
         mine = change.record is not None and change.record.origin[0] == self._process
         if mine and change.record is not None:
@@ -176,11 +179,23 @@ class CatalogLog:
             # Another entry stands where it was to be: that leader's log was overwritten.
             self._end(counter, _Lost())
 
-    def _settle_by_snapshot(self, index: int) -> None:
+    def _settle_by_snapshot(self, change: Change) -> None:
+        """Its entries can't be seen any more. Of schema changes the catalog remembers what became."""
         error = "the write may have happened: this instance has caught up with the cluster without seeing it"
         for counter, proposal in list(self._proposals.items()):
-            if proposal.index is None or proposal.index <= index:
+            index = proposal.index
+            if index is not None and change.after.was_prepared(index, proposal.term):
+                del self._proposals[counter], self._placed[index]
+                if not proposal.fate.done():
+                    proposal.fate.set_result(index)
+            elif index is None or index <= change.index:
                 self._end(counter, OutcomeUnknown(error))
+
+    def on_given_up(self, last: int, error: ShoalError) -> None:
+        """The leader has forgotten what came after `last`: it joined no log, and never will."""
+        self._tail = None
+        for counter in [counter for index, counter in self._placed.items() if index > last]:
+            self._end(counter, error)
 
     def _end(self, counter: int, error: Exception) -> None:
         proposal = self._proposals.pop(counter, None)
@@ -189,6 +204,7 @@ class CatalogLog:
                 self._placed.pop(proposal.index, None)
             if not proposal.fate.done():
                 proposal.fate.set_exception(error)
+                proposal.fate.exception()  # who waits may still be asking the leader, and hear there what it needs
 
     def _wake(self) -> None:
         waiting, self._next_change = self._next_change, []
@@ -278,9 +294,9 @@ class CatalogLog:
                 return None
             await self._wait(needed, deadline)
 
-    async def propose_at(self, decision: Decision, at: int) -> None:
-        """On the leader, for the governor: what was decided on the state after that entry goes into the log, or
-        RetryableError says why not. There it is planned anew, so nothing is tried twice."""
+    async def propose_at(self, decision: Decision, at: int) -> bool:
+        """On the leader, for the governor: what was decided on the state after that entry goes into the log. False: other
+        entries came between, which are applied by now. There it is planned anew, so nothing is tried twice."""
         term = self._raft.term
         predicate = Predicate(self._raft.core.log.term_at(Index(at)) or 0, at, decision.ranges)
         self._counter += 1
@@ -288,11 +304,12 @@ class CatalogLog:
         proposal = self._proposals[counter] = _Proposal(self._loop.create_future())
         try:
             reply = self.accept(term, predicate, (self._process, counter), decision.entry)
-            if reply.conflict is not None:
-                raise RetryableError(reply.conflict)
             deadline = self._loop.time() + DEADLINE_SECONDS
-            if await self._settled(proposal, counter, reply.index, deadline) is None:
-                raise RetryableError("another leader's entry took its place")
+            if reply.conflict is not None:
+                _log.debug("not proposed: %s", reply.conflict)
+                await self._wait(reply.index, deadline)
+                return False
+            return await self._settled(proposal, counter, reply, deadline) is not None
         finally:
             if self._proposals.pop(counter, None) is not None and proposal.index is not None:
                 self._placed.pop(proposal.index, None)
@@ -325,7 +342,7 @@ class CatalogLog:
                     on_its_way = False
                     await self._wait(reply.index, deadline)
                     return None
-                return await self._settled(proposal, counter, reply.index, deadline)
+                return await self._settled(proposal, counter, reply, deadline)
         except asyncio.CancelledError:
             if on_its_way:
                 raise OutcomeUnknown(
@@ -354,13 +371,15 @@ class CatalogLog:
             raise NotLeader(self._raft.leader)
         await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _settled(self, proposal: _Proposal, counter: int, index: int, deadline: float) -> int | None:
+    async def _settled(
+        self, proposal: _Proposal, counter: int, there: Proposed, deadline: float
+    ) -> int | None:
         """The leader has it in its log."""
         if not proposal.fate.done():
-            if self.applied >= index:
+            if self.applied >= there.index:
                 return None  # something else was applied there, or we had been told
-            proposal.index = index
-            self._placed[index] = counter
+            proposal.index, proposal.term = there.index, there.term
+            self._placed[there.index] = counter
         try:
             return await asyncio.wait_for(
                 asyncio.shield(proposal.fate), max(0.0, deadline - self._loop.time())
@@ -419,7 +438,7 @@ class CatalogLog:
         why = conflict(predicate, entry, tail, self.catalog.schema, self.applied)
         if why is not None:
             return Proposed(tail.last, term, why)
-        data = encode_record(Record(time.time_ns() // 1000, origin, entry))
+        data = encode_record(Record(self._now(), origin, entry))
         if len(data) > ENTRY_BYTES_MAX:
             raise ProgramLimitExceeded(
                 f"one statement changes {len(data)} bytes of global tables, the most is {ENTRY_BYTES_MAX}",

@@ -7,15 +7,18 @@ Not here: which jobs (raft_loop.py saves and applies, catalog_log.py decides), t
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, Generic, TypeVar
 
-from shoal.errors import Fault, ShoalError
+from shoal.errors import Fault, InternalError, ShoalError
 from shoal.storage.catalog_db import CatalogDb
 
 T = TypeVar("T")
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Result(Generic[T]):
@@ -44,6 +47,9 @@ class CatalogThread:
         self.db: Final = db
         self._loop = loop
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._start()
+
+    def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="catalog", daemon=True)
         self._thread.start()
 
@@ -62,10 +68,26 @@ class CatalogThread:
                 result = Result(None, fault)
             self._loop.call_soon_threadsafe(done, result)
 
-        self._jobs.put(run)
+        self._put(run)
+
+    def _put(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
 
     async def run(self, job: Callable[[CatalogDb], T]) -> T:
-        """The job is done whoever waits for it: a cancelled client undoes nothing."""
+        """For jobs that ask and leave nothing behind, so a bug in one is no Fault but an answer, and the log has it.
+
+        The job is done whoever waits for it: a cancelled client undoes nothing.
+        """
+
+        def answered(db: CatalogDb) -> T:
+            try:
+                return job(db)
+            except (ShoalError, Fault):
+                raise
+            except Exception as error:
+                _log.error("a question to the catalog failed by a bug", exc_info=error)
+                raise InternalError(f"internal error: {error!r}") from error
+
         future: asyncio.Future[T] = self._loop.create_future()
 
         def done(result: Result[T]) -> None:
@@ -76,7 +98,7 @@ class CatalogThread:
             else:
                 future.set_result(result.get())
 
-        self.post(job, done)
+        self.post(answered, done)
         return await future
 
     async def close(self) -> None:

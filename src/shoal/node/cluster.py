@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import socket
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,11 +25,13 @@ from shoal.errors import CannotConnectNow, Fault, FeatureNotSupported, InvalidCo
 from shoal.governor.admission import InstanceExpelled
 from shoal.node.bootstrap import boot
 from shoal.node.catalog_log import CatalogLog, Change
-from shoal.node.catalog_thread import CatalogThread
 from shoal.node.config import Config
 from shoal.node.discovery import Discovery
 from shoal.node.governing import Governing
+from shoal.node.hearing import Hearing
 from shoal.node.membership import Membership, ask_to_join
+from shoal.node.outside import Outside
+from shoal.node.presence import Presence
 from shoal.node.raft_loop import RaftLoop
 from shoal.node.rpc import Caller, LinkEvent, Rpc
 from shoal.node.rpc.connection import Timing
@@ -76,42 +76,54 @@ class Place:
     listener: socket.socket  # of the RPC
     db: CatalogDb
     introduced: list[Introduction]  # who we say we are; the last counts
+    outside: Outside
 
 
-def open_rpc(config: Config, loop: asyncio.AbstractEventLoop, introduced: list[Introduction]) -> Rpc:
+def open_rpc(
+    config: Config, loop: asyncio.AbstractEventLoop, introduced: list[Introduction], outside: Outside
+) -> Rpc:
     return Rpc(
         loop,
         introduction=lambda: introduced[-1],
         secret=make_cluster_secret(config.secret_file),
         timing=Timing(scale=config.timing_scale),
+        chance=outside.chance,
     )
 
 
 # --- becoming a member ---------------------------------------------------------------------------
 
 
-async def found_or_joined(place: Place, now: int, salt: bytes) -> tuple[MemberIdentity, tuple[Member, ...]]:
-    """Who this instance is, and who else is known: after a restart from its directory, else found out."""
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Who this instance is, and who else it knows before it has the log."""
+
+    identity: MemberIdentity
+    members: tuple[Member, ...]
+    discovery: Discovery  # answers those who look for the cluster
+
+
+async def found_or_joined(place: Place) -> Arrival:
+    """After a restart it is told by the directory, else found out."""
     config, db = place.config, place.db
     identity = db.identity()
     if identity is None:
         # Kept before anybody hears of it: an instance that crashes while it joins asks again under the same uuid.
-        identity = MemberIdentity(RaftId(0), str(uuid.uuid4()), "", config.cluster_name)
+        identity = MemberIdentity(RaftId(0), place.outside.new_uuid(), "", config.cluster_name)
         db.save_identity(identity)
     check_identity(db, identity, config)
     _introduce(place, identity)
-    found: list[Found] = []
-    if identity.raft_id:
-        found.append(_found(identity, place.addresses, db))
     me = Seeker(identity.instance_uuid, place.addresses.rpc, _can_vote(config))
-    peers = [str(peer) for peer in config.peer]
-    search = Discovery(place.rpc, me, peers, lambda: found[-1] if found else None, config.timing_scale)
+    discovery = Discovery(place.rpc, me, (str(peer) for peer in config.peer), config.timing_scale)
+    members: tuple[Member, ...] = ()
+    if identity.raft_id:
+        discovery.found = _found(identity, place.addresses, _topology_of(db), members)
     await place.rpc.listen(place.listener)
     if identity.raft_id:
-        return identity, ()
+        return Arrival(identity, members, discovery)
     try:
         async with asyncio.timeout(config.boot_timeout):
-            there = await search.run()
+            there = await discovery.run()
     except TimeoutError:
         raise InvalidConfiguration(
             f"no cluster was found in {config.boot_timeout:g} s: each of the peers must answer once"
@@ -121,14 +133,13 @@ async def found_or_joined(place: Place, now: int, salt: bytes) -> tuple[MemberId
             raise InvalidConfiguration(
                 f"tier: a cluster can't begin with tier {config.tier!r}, which doesn't vote"
             )
-        identity = boot(db, config, identity.instance_uuid, place.addresses, now, salt)
+        identity = boot(db, config, identity.instance_uuid, place.addresses, place.outside)
         _log.info("this instance begins cluster %r, %s", config.cluster_name, identity.cluster_uuid)
-        members: tuple[Member, ...] = ()
     else:
         identity, members = await _join(place, identity, there)
     _introduce(place, identity)
-    found.append(_found(identity, place.addresses, db))
-    return identity, members
+    discovery.found = _found(identity, place.addresses, _topology_of(db), members)
+    return Arrival(identity, members, discovery)
 
 
 async def _join(
@@ -155,20 +166,27 @@ async def _join(
     return identity, joined.members
 
 
-def _found(identity: MemberIdentity, addresses: Addresses, db: CatalogDb) -> Found:
+def _found(
+    identity: MemberIdentity, own: Addresses, topology: Topology, joined_through: Iterable[Member]
+) -> Found:
     """What those are told who look for a cluster: all that we know of are as good to be asked."""
-    topology = topology_of_rows({table.id: db.rows(table) for table in TABLES})
-    members = {
-        raft_id: address
-        for (raft_id, kind), address in topology.addresses.items()
-        if kind == RPC and not topology.by_raft_id[raft_id].is_expelled
-    }
-    members[identity.raft_id] = addresses.rpc
+    members = {member.raft_id: member.rpc for member in joined_through}
+    for (raft_id, kind), address in topology.addresses.items():
+        if kind == RPC:
+            members[raft_id] = address
+    gone = [raft_id for raft_id, instance in topology.by_raft_id.items() if instance.is_expelled]
+    for raft_id in gone:
+        members.pop(raft_id, None)
+    members[identity.raft_id] = own.rpc
     return Found(
         identity.cluster_name,
         identity.cluster_uuid,
         tuple(Member(raft_id, address) for raft_id, address in sorted(members.items())),
     )
+
+
+def _topology_of(db: CatalogDb) -> Topology:
+    return topology_of_rows({table.id: db.rows(table) for table in TABLES})
 
 
 def _introduce(place: Place, identity: MemberIdentity) -> None:
@@ -179,6 +197,7 @@ def _introduce(place: Place, identity: MemberIdentity) -> None:
             identity.instance_uuid,
             place.config.instance_name or "",
             identity.raft_id,
+            place.addresses.rpc,
         )
     )
 
@@ -190,8 +209,7 @@ def _can_vote(config: Config) -> bool:
 def check_identity(db: CatalogDb, identity: MemberIdentity, config: Config) -> None:
     """A directory belongs to one instance for good: a changed name is a mistake, never a renaming."""
     known = {"cluster_name": identity.cluster_name}
-    topology = topology_of_rows({table.id: db.rows(table) for table in TABLES})
-    instance = topology.by_uuid.get(identity.instance_uuid)
+    instance = _topology_of(db).by_uuid.get(identity.instance_uuid)
     if instance is not None:
         known |= {
             "instance_name": instance.name,
@@ -215,33 +233,40 @@ class Cluster:
     def __init__(
         self,
         place: Place,
-        identity: MemberIdentity,
-        members: Iterable[Member],
+        arrival: Arrival,
         loop: asyncio.AbstractEventLoop,
         *,
         settings: Callable[[], ClusterSettings],
+        apply: Callable[[int], Awaitable[None]],
+        up_to_date: Callable[[], Awaitable[None]],
         fail: Callable[[Fault], None],
     ) -> None:
+        """`apply` a pending schema change to our own tables; `up_to_date`: until they are what the catalog shows."""
         config = place.config
         self._config = config
         self._place = place
         self._loop = loop
         self._fail = fail
-        self.identity = identity
+        self._up_to_date = up_to_date
+        self.identity = identity = arrival.identity
         self.rpc = place.rpc
         self._scale = scale = config.timing_scale
         self._rows: dict[tuple[int, tuple[object, ...]], Row] = {}
-        self._joined_through = {member.raft_id: member.rpc for member in members}
+        self._arrival = arrival
+        # Where they were found, in spite of what the catalog says, or before it says anything.
+        self._met = {member.raft_id: member.rpc for member in arrival.members}
         for table in TABLES:
             for row in place.db.rows(table):
                 self._put(RowChange(table.id, _key_of(table, row), row))
         self.topology = self._topology()
+        self._tell_seekers()
         limits = Limits(
             election_ticks=config.raft_election_ticks, heartbeat_ticks=config.raft_heartbeat_ticks
         )
-        core = Node(identity.raft_id, place.db.load(), limits, random.Random())
-        self.thread = CatalogThread(place.db, loop)
-        self.log = CatalogLog(self.thread, loop)
+        outside = place.outside
+        core = Node(identity.raft_id, place.db.load(), limits, outside.chance)
+        self.thread = outside.catalog_thread(place.db, loop)
+        self.log = CatalogLog(self.thread, loop, outside)
         self.raft = RaftLoop(
             core,
             self.thread,
@@ -249,6 +274,7 @@ class Cluster:
             tick_seconds=config.raft_tick_ms / 1000 * scale,
             send=self._send,
             on_saved=self.log.on_saved,
+            on_given_up=self.log.on_given_up,
             settings=settings,
             fail=fail,
         )
@@ -263,11 +289,47 @@ class Cluster:
             topology=lambda: self.topology,
             address=self.address,
             scale=scale,
+            outside=outside,
         )
-        self._governing = Governing(self.raft, self.log, lambda: self.topology, loop, scale)
+        self._presence = Presence(
+            loop,
+            instance=lambda: self.instance,
+            next_change=self.log.next_change,
+            catch_up=self._catch_up,
+            ask=self._ask_to_be_online,
+            chance=outside.chance.random,
+            scale=scale,
+        )
+
+        def offline_seconds() -> float:
+            return settings().governor_auto_offline_timeout * scale
+
+        self._hearing = Hearing(
+            core,
+            loop,
+            seconds=offline_seconds,
+            should_be_online=self._should_be_online,
+            lost=lambda: self._governing.wake(),
+            scale=scale,
+        )
+        self.raft.on_heard(self._hearing.heard)
+        self._governing = Governing(
+            self.raft,
+            self.log,
+            self.rpc,
+            loop,
+            topology=lambda: self.topology,
+            address=self.address,
+            apply=apply,
+            hearing=self._hearing,
+            offline_seconds=offline_seconds,
+            now=outside.now,
+            scale=scale,
+        )
         self.rpc.handle(Propose, lambda caller, request, deadline: self.log.on_propose(request))
         self.rpc.on_one_way(self._receive)
         self.rpc.on_link(self._on_link)
+        self.rpc.on_peer(self._on_peer)
         self.on_topology: list[Callable[[], None]] = []
         self._turn: asyncio.TimerHandle | None = None
         self._standing: asyncio.Task[None] | None = None
@@ -276,33 +338,38 @@ class Cluster:
 
     def start(self) -> None:
         self.raft.start()
+        self._hearing.start()
         self._governing.start()
         self._standing = self._loop.create_task(self._ask_where_we_stand())
 
     async def come_online(self) -> None:
-        """Returns when the cluster counts this instance as Online, and it has applied that."""
-        request = GoOnline(
-            self.identity.instance_uuid,
-            __version__,
-            self._place.addresses,
-            dict(self._config.failure_domain),
-            "wakeup" if self.instance is not None and self.instance.current.incarnation else "join",
-        )
+        """Returns when the cluster counts this instance as Online, and it has applied that. From then on it comes back by
+        itself whenever it is made Offline."""
         try:
-            async with asyncio.timeout(self._config.boot_timeout):
-                while self.instance is None:  # the entry that we joined by has not come yet
-                    await self.log.next_change()
-                incarnation = self.instance.target.incarnation
-                await self._membership.go_online(request, self._config.boot_timeout)
-                while not self.instance.is_online or self.instance.current.incarnation <= incarnation:
-                    await self.log.next_change()
+            await self._presence.begin(self._config.boot_timeout)
         except TimeoutError:
             raise CannotConnectNow(
                 f"the instance did not come Online in {self._config.boot_timeout:g} s: is a majority of the voters there?"
             ) from None
 
+    async def _ask_to_be_online(self, reason: str) -> None:
+        request = GoOnline(
+            self.identity.instance_uuid,
+            __version__,
+            self._place.addresses,
+            dict(self._config.failure_domain),
+            reason,
+        )
+        await self._membership.go_online(request, self._config.boot_timeout)
+
+    async def _catch_up(self, seconds: float) -> None:
+        """With the log, and with what it asks of our tables."""
+        await self.log.catch_up(self._loop.time() + seconds)
+        await self._up_to_date()
+
     async def leave(self) -> None:
         """Says good-bye: hands leadership over, and is Offline. All of it in a bounded time, or not."""
+        await self._presence.stop()
         instance = self.instance
         if instance is None or instance.is_expelled:
             return
@@ -342,6 +409,8 @@ class Cluster:
             self._standing.cancel()
         if self._turn is not None:
             self._turn.cancel()
+        await self._presence.stop()
+        self._hearing.stop()
         await self._governing.stop()
         self.raft.stop()
         await self.rpc.close()
@@ -358,12 +427,19 @@ class Cluster:
         return self.topology.by_uuid.get(self.identity.instance_uuid)
 
     def address(self, raft_id: int) -> str | None:
-        return self.topology.address(raft_id, RPC) or self._joined_through.get(raft_id)
+        return self._met.get(raft_id) or self.topology.address(raft_id, RPC)
 
-    def owners(self, table: Table) -> list[int]:
-        """The raft ids of the instances that hold a sharded table's rows."""
-        tier = self.log.catalog.schema.tiers[table.distribution.tier].name  # type: ignore[union-attr]
-        return [instance.raft_id for instance in self.topology.owners(tier)]
+    def is_master(self, tier: TierName) -> bool:
+        """Does this instance hold a master's tables of that tier, as far as it has applied the log?"""
+        instance = self.instance
+        if instance is None or instance.is_expelled or instance.tier != tier:
+            return False
+        replicaset = self.topology.replicasets[instance.replicaset]
+        return replicaset.current_master == instance.name and replicaset.state != "expelled"
+
+    def _should_be_online(self, raft_id: int) -> bool:
+        instance = self.topology.by_raft_id.get(raft_id)
+        return instance is not None and instance.target.variant is Variant.ONLINE
 
     def refuse_foreign(self, tier: TierName) -> None:
         """Raises if another instance has the rows of the tier's tables."""
@@ -387,14 +463,28 @@ class Cluster:
         for row in touched:
             self._put(row)
         self.topology = self._topology()
+        self._tell_seekers()
+        for key, address in self.topology.addresses.items():
+            if key[1] == RPC and before.addresses.get(key) != address:
+                self._met.pop(key[0], None)
         for key, address in before.addresses.items():
             if key[1] == RPC and address not in self.topology.addresses.values():
                 self.rpc.forget(address)
+        for uuid_, other in self.topology.by_uuid.items():
+            was = before.by_uuid.get(uuid_)
+            if was is None or was.target.incarnation < other.target.incarnation:
+                self._hearing.began_anew(other.raft_id)
         instance = self.instance
         if instance is not None and instance.is_expelled:
             self._fail(Fault(f"instance {instance.name} was expelled from the cluster"))
         for changed in self.on_topology:
             changed()
+
+    def _tell_seekers(self) -> None:
+        arrival = self._arrival
+        arrival.discovery.found = _found(
+            arrival.identity, self._place.addresses, self.topology, arrival.members
+        )
 
     def _put(self, change: RowChange) -> None:
         key = (change.table_id, tuple(change.key))
@@ -428,15 +518,15 @@ class Cluster:
     def _on_link(self, address: str, event: LinkEvent) -> None:
         raft = self.raft
         member = next(
-            (
-                raft_id
-                for (raft_id, kind), known in self.topology.addresses.items()
-                if kind == RPC and known == address
-            ),
+            (each for each in self.topology.by_raft_id if self.address(each) == address),
             None,
         )
         if member is None:
             return
+        if event is LinkEvent.UP:
+            self._hearing.heard(member)
+        elif event is LinkEvent.REFUSED:
+            self._hearing.refused(member)
         if event is LinkEvent.LOST:
             raft.unreachable(member)
         elif event is LinkEvent.REFUSED and member == raft.leader and not raft.is_leader:
@@ -445,6 +535,15 @@ class Cluster:
             raft.leader_lost()
             self._succeed(member, raft.term)
 
+    def _on_peer(self, peer: Introduction) -> None:
+        """It may have moved since the catalog was told where it is: after a start nobody hears of it otherwise."""
+        # Without a row of our own we know nobody: we have joined, and died before we had the log.
+        if peer.address and (self.instance is None or peer.raft_id in self.topology.by_raft_id):
+            if peer.address != self.topology.address(peer.raft_id, RPC):
+                self._met[peer.raft_id] = peer.address
+            else:
+                self._met.pop(peer.raft_id, None)
+
     def _succeed(self, gone: int, term: int, *, rounds: int = 0) -> None:
         """Campaigns when it is this voter's turn; if that leads to nobody, in the next round again."""
         voters = [voter for voter in self.raft.core.membership.voters if voter != gone]
@@ -452,7 +551,11 @@ class Cluster:
             return
         if self._turn is not None:
             self._turn.cancel()
-        turn = voters.index(self.identity.raft_id) + random.random() / 4 + rounds * (len(voters) + 1)
+        turn = (
+            voters.index(self.identity.raft_id)
+            + self._place.outside.chance.random() / 4
+            + rounds * (len(voters) + 1)
+        )
         self._turn = self._loop.call_later(_TURN_SECONDS * self._scale * turn, self._take_turn, gone, term)
 
     def _take_turn(self, gone: int, term: int) -> None:
@@ -465,16 +568,17 @@ class Cluster:
         self._succeed(gone, self.raft.term, rounds=1)
 
     async def _ask_where_we_stand(self) -> None:
-        """Who was expelled while it was away hears of no leader ever again: so it asks the others."""
+        """Who was expelled while it was away hears of no leader ever again: so it asks the others. These hear by it where
+        it is now, if it has moved."""
         quiet = 0
         while True:
             await asyncio.sleep(_STANDING_SECONDS * self._scale)
             quiet = 0 if self.raft.leader else quiet + 1
             if quiet < 2:
                 continue
-            for (raft_id, kind), address in sorted(self.topology.addresses.items()):
-                if kind != RPC or raft_id == self.identity.raft_id:
-                    continue
+            known = {self.address(raft_id) or "" for raft_id in self.topology.by_raft_id}
+            known |= {str(peer) for peer in self._config.peer}  # where they may have moved to
+            for address in sorted(known - {"", self._place.addresses.rpc}):
                 try:
                     request = Standing(self.identity.instance_uuid)
                     reply = await self.rpc.call(address, request, StandingReply, _CALL_SECONDS * self._scale)

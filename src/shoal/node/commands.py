@@ -7,34 +7,37 @@ Not here: queries and DML (session.py), what a transaction block answers (block.
 from __future__ import annotations
 
 import asyncio
-import os
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from shoal.catalog.acl import acl_rows, loses_password, refuse_password
 from shoal.catalog.apply import Catalog
-from shoal.catalog.entries import ChangeAuth, SchemaChange
+from shoal.catalog.entries import Acl, RenameUser, SchemaChange
+from shoal.catalog.rights import ADMIN_ID
 from shoal.catalog.settings import alter_system
 from shoal.errors import (
     FeatureNotSupported,
     InsufficientPrivilege,
-    InvalidParameterValue,
     InvalidTextRepresentation,
+    NotAcknowledged,
     OutcomeUnknown,
     QueryCanceled,
-    UndefinedObject,
 )
 from shoal.node.block import warning
-from shoal.node.execute import session_facts
+from shoal.node.catalog_log import DEADLINE_SECONDS, Decision
+from shoal.node.execute import statement_facts
 from shoal.node.portals import Portal
-from shoal.node.users import ADMIN_ID
-from shoal.pgwire.auth import SALT_BYTES, make_secret
+from shoal.pgwire.auth import SALT_BYTES, Method, make_secret
 from shoal.pgwire.messages import NoticeResponse
 from shoal.sql import ast
-from shoal.sql.bind.ddl import DdlStatement, bind_ddl
+from shoal.sql.bind.acl import PASSWORD_METHOD, AclStatement, bind_acl
+from shoal.sql.bind.schema_changes import SchemaStatement, bind_schema_change
 from shoal.sql.explain import explain
 from shoal.sql.local import compile_program
+from shoal.storage.catalog_db import CatalogDb
 from shoal.types.values import Stored
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from shoal.node.session import Session
 
 _EXPEL_SECONDS: Final = 60.0
+_EVERYWHERE_SECONDS: Final = 10.0  # for all instances to have a change of rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,10 @@ class Commands:
                 return self._alter_system(statement)
             case ast.ExpelInstance():
                 return self._expel(statement)
-            case ast.AlterUserPassword():
-                return self._alter_user(statement)
+            case ast.AbortSchemaChange():
+                return self._abort_schema_change(statement)
+            case _ if isinstance(statement, ast.ACL):
+                return self._change_rights(statement)
             case _ if isinstance(statement, ast.DDL):
                 return self._change_schema(statement)
             case _:
@@ -192,7 +198,7 @@ class Commands:
             schema,
             statement.facets,
             portal.values,
-            facts=session_facts(session.settings.zone, session.facts),
+            facts=statement_facts(session.settings.zone, session.facts),
             query_plan=node.query_plan,
             fmt=statement.fmt,
         )
@@ -200,28 +206,68 @@ class Commands:
 
     # --- what changes the catalog ----------------------------------------------------------------
 
-    async def _change_schema(self, statement: DdlStatement) -> Answer:
+    async def _change_schema(self, statement: SchemaStatement) -> Answer:
         session, node = self._session, self._session.node
         user_id = session.user_id
 
         def change(catalog: Catalog) -> SchemaChange | None:
-            changes = bind_ddl(statement, catalog.schema, user_id, catalog.next_table_id)
-            return changes[0] if changes else None
+            permit = partial(catalog.rights.refuse, user_id)
+            schema, next_id = catalog.schema, catalog.next_table_id
+            return bind_schema_change(statement, schema, user_id, next_id, permit=permit)
 
         timeout = statement.wait.timeout
-        limit = asyncio.timeout(float(timeout) if timeout is not None else None)
+        seconds = float(timeout) if timeout is not None else node.cluster_settings.sql_ddl_timeout
+        deadline = node.loop.time() + seconds
+        limit = asyncio.timeout_at(deadline)
         try:
-            # GLOBALLY and LOCALLY are one and the same while a cluster is one instance.
             async with limit:
                 with self._executing.stoppable():
-                    if await node.schema_changes.carry_out(change, user_id):
-                        session.wrote()
+                    index = await node.schema_changes.carry_out(change, user_id)
         except TimeoutError:
-            raise QueryCanceled("timeout", detail="It waited for another schema change.") from None
+            raise QueryCanceled("timeout", detail="The schema change has not begun.") from None
         except OutcomeUnknown as error:
             error.message = "timeout" if limit.expired() else self._executing.stopped().message
             raise
+        if index is not None:
+            session.wrote()
+        if statement.wait.globally:
+            # Also if there was nothing to do: that may be news to others.
+            missing = await self._missing(node.log.applied if index is None else index, deadline)
+            if missing is None:
+                raise NotAcknowledged(
+                    f"{self._executing.stopped().message}: the schema change is committed, and it was not waited for that"
+                    " every instance has it"
+                )
+            # Here it is applied, however short the time was.
+            own = node.cluster.instance
+            missing = tuple(name for name in missing if own is None or name != own.name)
+            if missing:
+                raise NotAcknowledged(
+                    f"the schema change is committed, and not acknowledged by all instances: {', '.join(missing)}",
+                    detail="They were Online when it was committed, and have not answered.",
+                    hint="Nothing is to be repeated. An instance has the change before it is Online again.",
+                )
         return Answer(_tag(statement))
+
+    async def _missing(self, index: int, deadline: float) -> tuple[str, ...] | None:
+        """Who hasn't got the entry at the deadline, by name; None: nobody wants to wait any longer."""
+        node = self._session.node
+        waiting = node.loop.create_task(node.applied.everywhere(index, deadline))
+        try:
+            with self._executing.stoppable():
+                return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            waiting.cancel()
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            return None
+
+    async def _abort_schema_change(self, statement: ast.AbortSchemaChange) -> Answer:
+        self._admin_only("ALTER SYSTEM")
+        await self._session.node.schema_changes.abort(statement.version)
+        self._session.wrote()
+        return Answer("ALTER SYSTEM")
 
     async def _alter_system(self, statement: ast.AlterSystem) -> Answer:
         self._admin_only("ALTER SYSTEM")
@@ -235,7 +281,12 @@ class Commands:
             statement.tier.text if statement.tier is not None else None,
             self._session.user_id,
         )
-        await self._session.node.log.propose(entry)
+        try:
+            with self._executing.stoppable():
+                await self._session.node.log.propose(entry)
+        except OutcomeUnknown as error:
+            error.message = self._executing.stopped_by or error.message
+            raise
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 
@@ -248,36 +299,131 @@ class Commands:
                 f'invalid input syntax for type uuid: "{statement.uuid}"'
             ) from None
         seconds = float(statement.timeout) if statement.timeout is not None else _EXPEL_SECONDS
-        await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
+        try:
+            with self._executing.stoppable():
+                await self._session.node.cluster.expel(statement.uuid, force=statement.force, seconds=seconds)
+        except asyncio.CancelledError:
+            raise OutcomeUnknown(
+                self._executing.stopped().message, detail="The instance may be expelled, now or soon."
+            ) from None
         self._session.wrote()
         return Answer("ALTER SYSTEM")
 
-    async def _alter_user(self, statement: ast.AlterUserPassword) -> Answer:
-        self._admin_only("ALTER USER")
-        node = self._session.node
-        name = statement.user.text
-        user_id = node.user_id(name)
-        if user_id is None:
-            raise UndefinedObject(f"user {name} does not exist", position=statement.user.at + 1)
-        method = statement.method or "md5"
-        if method not in ("md5", "scram-sha-256"):
-            raise FeatureNotSupported(f"authentication method {method} is not supported: md5, scram-sha-256")
-        if not statement.password:
-            raise InvalidParameterValue("the password must not be empty")
-        secret = make_secret(
-            "md5" if method == "md5" else "scram-sha256", name, statement.password, os.urandom(SALT_BYTES)
-        )
-        await node.log.propose(ChangeAuth(user_id, method, secret))
-        self._session.wrote()
-        return Answer("ALTER ROLE")
+    # --- users, roles, rights --------------------------------------------------------------------
+
+    async def _change_rights(self, statement: AclStatement) -> Answer:
+        """Returns when it has taken effect on every instance that is Online, or says where it has not: in a notice where
+        somebody may do more now, and in an error where somebody may do less. Who takes something away must not believe
+        that it is gone."""
+        session, node = self._session, self._session.node
+        loop, user_id = node.loop, session.user_id
+        told: list[NoticeResponse] = []
+        secret = await self._secret_of(statement)
+
+        def decide(db: CatalogDb) -> Decision | None:
+            told.clear()
+            change = bind_acl(statement, db.catalog)
+            if change is None:
+                return None
+            rows = acl_rows(db.catalog, change, user_id, secret)
+            if (
+                isinstance(change, RenameUser)
+                and rows
+                and loses_password(db.catalog.rights.users[change.user_id])
+            ):
+                told.append(NoticeResponse("NOTICE", "00000", "MD5 password cleared because of role rename"))
+            return Decision(Acl(change, rows, user_id)) if rows else None
+
+        timeout = statement.wait.timeout
+        seconds = float(timeout) if timeout is not None else DEADLINE_SECONDS
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                with self._executing.stoppable():
+                    index = await node.log.propose_after(decide, seconds=seconds)
+        except TimeoutError:
+            raise QueryCanceled("timeout", detail="Nothing was changed.") from None
+        except OutcomeUnknown as error:
+            error.message = "timeout" if limit.expired() else error.message
+            raise
+        if index is not None:
+            session.wrote()
+        for notice in told:
+            session.notice(notice)
+        if statement.wait.globally:
+            # Also if there was nothing to do: whoever says it again, to be sure, is told the same.
+            there = node.log.applied if index is None else index
+            patience = seconds if timeout is not None else _EVERYWHERE_SECONDS * node.config.timing_scale
+            missing = await self._missing(there, loop.time() + patience)
+            if missing is None or missing:
+                told_of = _not_everywhere(missing)
+                if _takes_away(statement):
+                    raise told_of
+                session.notice(NoticeResponse("WARNING", "01000", told_of.message, told_of.detail))
+        return Answer(_ACL_TAGS[type(statement)](statement))
+
+    async def _secret_of(self, statement: AclStatement) -> str | None:
+        """What is to be kept of the statement's password, if it has one."""
+        if not isinstance(statement, ast.CreateUser | ast.AlterUserPassword):
+            return None
+        password, node = statement.password, self._session.node
+        refuse_password(password.text, node.cluster_settings)
+        method: Method = "md5" if password.method == "md5" else PASSWORD_METHOD
+        salt = node.outside.chance.randbytes(SALT_BYTES)
+        return await node.aside.run(make_secret, method, statement.user.text, password.text, salt)
 
     def _admin_only(self, command: str) -> None:
         if self._session.user_id != ADMIN_ID:
             raise InsufficientPrivilege(f"{command} is for admin only")
 
 
-def _tag(statement: DdlStatement) -> str:
+def _takes_away(statement: AclStatement) -> bool:
+    """May somebody do less after it than before? With an old password, too."""
+    if isinstance(statement, ast.AlterUserLogin):
+        return not statement.login
+    return isinstance(statement, ast.Revoke | ast.DropUser | ast.DropRole | ast.AlterUserPassword)
+
+
+def _not_everywhere(missing: Sequence[str] | None) -> NotAcknowledged:
+    """Of a change of rights."""
+    if missing is None:
+        return NotAcknowledged(
+            "the change is committed, and it was not waited for that every instance knows of it"
+        )
+    return NotAcknowledged(
+        f"the change is committed, and not acknowledged by all instances: {', '.join(missing)}",
+        detail="They were Online when it was committed, and have not answered. Until they have caught up with the log they"
+        " may act on the rights of before.",
+        hint="The same statement, said again, changes nothing, and waits again.",
+    )
+
+
+def _membership(verb: str) -> Callable[[Any], str]:
+    return lambda statement: f"{verb} ROLE" if isinstance(statement.what, ast.Name) else verb
+
+
+def _always(tag: str) -> Callable[[Any], str]:
+    return lambda statement: tag
+
+
+# A user is a kind of role to PostgreSQL's clients.
+_ACL_TAGS: Final[Mapping[type, Callable[[Any], str]]] = {
+    **dict.fromkeys((ast.CreateUser, ast.CreateRole), _always("CREATE ROLE")),
+    **dict.fromkeys((ast.AlterUserPassword, ast.AlterUserLogin, ast.RenameUser), _always("ALTER ROLE")),
+    **dict.fromkeys((ast.DropUser, ast.DropRole), _always("DROP ROLE")),
+    ast.Grant: _membership("GRANT"),
+    ast.Revoke: _membership("REVOKE"),
+}
+
+
+def _tag(statement: SchemaStatement) -> str:
     match statement:
+        case ast.CreateProcedure():
+            return "CREATE PROCEDURE"
+        case ast.RenameProcedure():
+            return "ALTER PROCEDURE"
+        case ast.DropProcedure():
+            return "DROP PROCEDURE"
         case ast.CreateTable():
             return "CREATE TABLE"
         case ast.DropTable():

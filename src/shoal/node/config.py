@@ -23,6 +23,7 @@ import yaml
 
 from shoal.catalog.schema import DEFAULT_BUCKET_COUNT, Tier, TierName
 from shoal.errors import InvalidConfiguration
+from shoal.node.crash_points import CRASH_POINTS_VARIABLE
 
 ENVIRONMENT_PREFIX: Final = "SHOAL_"
 CONFIG_FILE_VARIABLE: Final = "SHOAL_CONFIG_FILE"
@@ -75,12 +76,14 @@ class Config:
     reader_threads: int
     cache_bytes: int
     log_level: str  # "debug" | "info" | "warning" | "error"
+    audit: str | None  # "stdout" or the absolute path of a file; None: no audit log
     raft_tick_ms: int
     raft_heartbeat_ticks: int
     raft_election_ticks: int  # always > raft_heartbeat_ticks
     join_timeout: float  # seconds, as all that follow
     boot_timeout: float
     timing_scale: float  # multiplies every time that the instances of a cluster give each other
+    config_file: Path | None = field(default=None, compare=False)  # absolute; where some of this was found
 
     @property
     def founding_tiers(self) -> tuple[Tier, ...]:
@@ -155,6 +158,13 @@ def _file(value: object) -> Path | None:
     if not isinstance(value, str) or "\0" in value:
         raise ValueError("the path of a file")
     return Path(value).expanduser().absolute()
+
+
+def _audit(value: object) -> str | None:
+    if value in ("stdout", "-"):
+        return "stdout"
+    path = _file(value)
+    return None if path is None else str(path)
 
 
 def _name(value: object) -> str:
@@ -516,6 +526,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         help="What goes to the log (stderr).",
     ),
     Option(
+        key="audit",
+        default=None,
+        parse=_audit,
+        help="The file of the audit log, one line of JSON for each event, or stdout. [default: no audit log]",
+    ),
+    Option(
         key="raft_tick_ms",
         default=100,
         parse=_integer(10, 10_000),
@@ -562,7 +578,6 @@ NOT_YET: Final[Mapping[str, str]] = {
     "tls_cert": "TLS is not built yet",
     "tls_key": "TLS is not built yet",
     "tls_ca": "TLS is not built yet",
-    "audit": "the audit log is not built yet",
 }
 
 
@@ -617,6 +632,8 @@ def load(
     values = {opt.key: opt.parse(opt.default) for opt in OPTIONS}
     values.update((key, value) for key, (_, value) in chosen.items())
     config = _completed(values)
+    if file is not None:
+        config = replace(config, config_file=file.absolute())
     _check_together(config)
     _check_socket_path(config)
     return config
@@ -693,7 +710,9 @@ class _Loader(yaml.SafeLoader):
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
     for variable, value in sorted(environment.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_FILE_VARIABLE:
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        if variable in (CONFIG_FILE_VARIABLE, CRASH_POINTS_VARIABLE):
             continue
         # Kubernetes sets these in every pod, once a service is called "shoal".
         if re.match(r"SHOAL_(SERVICE_|PORT$|PORT_)", variable):
@@ -748,4 +767,6 @@ def _check_socket_path(config: Config) -> None:
         )
 
 
-assert tuple(_BY_KEY) == tuple(f.name for f in fields(Config)), "an option for each field, in their order"
+assert (*_BY_KEY, "config_file") == tuple(f.name for f in fields(Config)), (
+    "an option for each, in their order"
+)

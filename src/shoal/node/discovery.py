@@ -1,18 +1,18 @@
 """Finding the cluster to join, or finding out that this instance is to begin it.
 
 Here: Discovery: asking the others, answering them, telling the log what it waits for.
-Not here: who begins a cluster (topology/search.py), joining (joining.py).
+Not here: who begins a cluster (topology/search.py), joining (membership.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
-from shoal.errors import ShoalError
-from shoal.node.rpc import Caller, Rpc
+from shoal.errors import InvalidConfiguration, ShoalError
+from shoal.node.rpc import Caller, Rejected, Rpc
 from shoal.protocol.cluster import Discover, Discovered, Found
 from shoal.topology.search import Search, Seeker
 
@@ -24,13 +24,9 @@ _SAY_SECONDS: Final = 5.0
 
 
 class Discovery:
-    """`found` says which cluster this instance is in by now."""
-
-    def __init__(
-        self, rpc: Rpc, me: Seeker, peers: Iterable[str], found: Callable[[], Found | None], scale: float
-    ) -> None:
+    def __init__(self, rpc: Rpc, me: Seeker, peers: Iterable[str], scale: float) -> None:
+        self.found: Found | None = None  # the cluster that this instance is in by now, and who is
         self._rpc = rpc
-        self._found = found
         self._scale = scale
         self._search = Search(me, set(peers))
         rpc.handle(Discover, self._answer)
@@ -39,10 +35,11 @@ class Discovery:
         search, me = self._search, self._search.me
         if not search.decided:
             search.asked_by(Seeker(request.uuid, request.address, request.can_vote), request.known)
-        return Discovered(me.uuid, me.address, me.can_vote, tuple(sorted(search.known)), self._found())
+        return Discovered(me.uuid, me.address, me.can_vote, tuple(sorted(search.known)), self.found)
 
     async def run(self) -> Found | None:
-        """The cluster that there is; None: this instance is to begin it."""
+        """The cluster that there is; None: this instance is to begin it. Raises InvalidConfiguration when all the others
+        turn it away."""
         said = 0.0
         loop = asyncio.get_running_loop()
         while True:
@@ -51,8 +48,12 @@ class Discovery:
             others = sorted(search.known - {search.me.address})
             answers = await asyncio.gather(*(self._ask(address) for address in others))
             for found in answers:
-                if found is not None:
+                if isinstance(found, Found):
                     return found
+            refusals = [answer for answer in answers if isinstance(answer, Rejected)]
+            if refusals and len(refusals) == len(others):
+                # Were it one of them, that one could be the one that is wrong.
+                raise InvalidConfiguration("\n".join(dict.fromkeys(refusal.message for refusal in refusals)))
             if search.decide():
                 return None
             if loop.time() >= said + _SAY_SECONDS * self._scale:
@@ -61,15 +62,15 @@ class Discovery:
                 said = loop.time()
             await asyncio.sleep(_ROUND_SECONDS)
 
-    async def _ask(self, address: str) -> Found | None:
+    async def _ask(self, address: str) -> Found | Rejected | None:
         search, me = self._search, self._search.me
         request = Discover(me.uuid, me.address, me.can_vote, tuple(sorted(search.known)))
         try:
             reply = await self._rpc.call(address, request, Discovered, _ASK_SECONDS * self._scale)
-        except ShoalError:
+        except ShoalError as error:
             # What it knew may have changed by the time that it is there again.
             search.answered.pop(address, None)
-            return None
+            return error if isinstance(error, Rejected) else None
         if reply.uuid == me.uuid and address != me.address:
             search.answered[address] = me  # an alias of our own
             return None

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from shoal.catalog.schema import Table
 from shoal.errors import (
     AdminShutdown,
     Fault,
@@ -21,6 +22,7 @@ from shoal.errors import (
     ObjectNotInPrerequisiteState,
     OutcomeUnknown,
     QueryCanceled,
+    RetryableError,
     ShoalError,
 )
 from shoal.node.commands import Answer, Commands
@@ -34,15 +36,16 @@ from shoal.node.execute import (
     canceled_by_timeout,
     canceled_by_user,
     dml_on_global,
-    session_facts,
+    statement_facts,
     write,
 )
 from shoal.node.portals import Portal
-from shoal.node.statements import ManyRows, Prepared, ResultShape
+from shoal.node.statements import ManyRows, Prepared, ResultShape, refuse_unless_allowed
 from shoal.pgwire.messages import EMPTY_QUERY_RESPONSE, PORTAL_SUSPENDED, command_complete
 from shoal.sql import ast
-from shoal.sql.plan import Const, Param
-from shoal.storage.readers import Batch, ReadLimits
+from shoal.sql.plan import Const, Options, Param
+from shoal.storage.limits import NO_LIMITS, Limits
+from shoal.storage.readers import Batch
 from shoal.storage.writer import Outcome
 from shoal.types.values import Stored
 
@@ -54,6 +57,9 @@ _BATCH_BYTES: Final = 256 * 1024
 # A client that pipelines writes need not wait for each: so many may be under way. They are one chain: after
 # one that fails, the rest is not run.
 _PENDING_MAX: Final = 512
+
+# So long a write waits for a schema change of its table.
+_OPERABLE_SECONDS: Final = 30.0
 
 _NO_FACTS: Final[Mapping[Any, Any]] = {}
 
@@ -114,6 +120,11 @@ class Executing:
         finally:
             self._stoppable = None
 
+    @property
+    def stopped_by(self) -> str | None:
+        """What stopped the statement, in words, if something did."""
+        return None if self._stopped_by is None else self._stopped_by.message
+
     def stopped(self) -> ShoalError:
         """Why the session's task was stopped."""
         return self._stopped_by or AdminShutdown("terminating connection due to administrator command")
@@ -155,10 +166,13 @@ class Executing:
         if portal.done or portal.cursor is not None or portal.rows is not None:
             if session.block.status == "E":
                 raise InFailedTransaction
+            if prepared.catalog is not self._node.log.catalog:
+                # It reads on as it began, but not for who may not any more.
+                refuse_unless_allowed(prepared, self._node.log.catalog.rights)
             self._continue(portal, max_rows)
             return
         self._metrics.statements += 1
-        if prepared.schema is not self._node.log.catalog.schema:
+        if prepared.catalog is not self._node.log.catalog:
             # Something has changed since Bind.
             portal.prepared = prepared = self._node.statements.current(prepared, session.settings)
         program = prepared.program
@@ -181,7 +195,9 @@ class Executing:
             session.out.append(self.point_read(prepared, portal.values, portal.literals, portal.shape))
             return
         values = self._values(portal)
-        portal.cursor = self._node.readers.open(prepared.sql, values, self._limits(portal))
+        portal.cursor = self._node.readers.open(
+            prepared.sql, values, self._limits(program.options, portal.values)
+        )
         self._read(portal, max_rows)
 
     def point_read(
@@ -213,22 +229,19 @@ class Executing:
         if not prepared.facts_needed:
             return fill(parameters, literals, _NO_FACTS)
         session = self._session
-        facts = session_facts(session.settings.zone, session.facts)
+        facts = statement_facts(session.settings.zone, session.facts)
         return fill(parameters, literals, facts)
 
-    def _limits(self, portal: Portal) -> ReadLimits:
+    def _limits(self, options: Options, parameters: Sequence[Stored]) -> Limits:
         """The nearest that was said: OPTION, then the session, then ALTER SYSTEM. Not said: no limit."""
-        session = self._session
-        program = portal.prepared.program
-        assert program is not None
-        options, settings, cluster = program.options, session.settings, self._node.cluster_settings
-        opcodes = _option(options.vdbe_opcode_max, portal.values)
+        settings, cluster = self._session.settings, self._node.cluster_settings
+        opcodes = _option(options.vdbe_opcode_max, parameters)
         if opcodes is None:
             opcodes = settings.opcode_max if settings.opcode_max is not None else cluster.sql_vdbe_opcode_max
-        rows = _option(options.motion_row_max, portal.values)
+        rows = _option(options.motion_row_max, parameters)
         if rows is None:
             rows = settings.row_max if settings.row_max is not None else cluster.sql_motion_row_max
-        return ReadLimits(opcodes=opcodes, rows=rows)
+        return Limits(opcodes=opcodes, rows=rows) if opcodes or rows else NO_LIMITS
 
     def _continue(self, portal: Portal, max_rows: int) -> None:
         """Execute on a portal that has been executed before."""
@@ -268,6 +281,13 @@ class Executing:
         portal = self._reading
         if portal is None:
             return  # closed since the batch was on its way
+        if batch.error is None and portal.prepared.catalog is not self._node.log.catalog:
+            # A right that went while it read, or waited for its thread: what comes from now on is not for this user.
+            try:
+                refuse_unless_allowed(portal.prepared, self._node.log.catalog.rights)
+            except ShoalError as error:
+                self._read_failed(portal, error)
+                return
         portal.count += batch.row_count
         portal.at += batch.row_count
         self._metrics.rows += batch.row_count
@@ -310,7 +330,9 @@ class Executing:
             return False
         portal.prepared = current = statements.current(portal.prepared, self._session.settings)
         portal.done = False
-        portal.cursor = self._node.readers.open(current.sql, self._values(portal), self._limits(portal))
+        assert current.program is not None
+        limits = self._limits(current.program.options, portal.values)
+        portal.cursor = self._node.readers.open(current.sql, self._values(portal), limits)
         self._fetch()
         return True
 
@@ -329,15 +351,19 @@ class Executing:
             table is None
             or table.version != program.writes.version
             or not (table.operable and table.is_sharded)
+            or table.id in self._node.own_tables.behind
         ):
             self._max_rows = max_rows
             session.run_task(self._write_later(portal))
             return
         # Behind writes that aren't answered yet, it runs only if they all succeed.
         previous = self.pending[-1].outcome if self.pending else None
-        work = ProgramWork(
-            program, self._values(portal), self._node.guard, session.settings.statement_timeout_ms, previous
+        control = Control(
+            self._node.guard,
+            session.settings.statement_timeout_ms,
+            self._limits(program.options, portal.values),
         )
+        work = ProgramWork(program, self._values(portal), control, previous)
         outcome = self._node.writer.submit(work, self._on_written)
         portal.done = True
         behind: list[bytes] = []
@@ -357,6 +383,7 @@ class Executing:
             and table.is_sharded
             and table.operable
             and table.version == program.writes.version
+            and table.id not in self._node.own_tables.behind
         )
 
     def _on_written(self, outcome: Outcome[Written]) -> None:
@@ -405,29 +432,56 @@ class Executing:
             program = prepared.program
             assert program is not None and program.writes is not None
             table = node.catalog.schema.tables_by_id[program.writes.id]
-            if not table.operable:
-                with self.stoppable():
-                    await node.log.next_change()
+            if await self._has_waited_for(table):
                 continue
             values, timeout_ms = self._values(portal), session.settings.statement_timeout_ms
+            limits = self._limits(program.options, portal.values)
             if table.is_sharded:
-                work = ProgramWork(program, values, node.guard, timeout_ms)
-                self._work = work.control
-                written = await write(node.writer, work)
+                self._work = control = Control(node.guard, timeout_ms, limits)
+                written = await write(node.writer, ProgramWork(program, values, control))
             else:
-                node.check_global_write(table, session.user_id)
-                self._work = control = Control(node.catalog_guard, timeout_ms)
+                node.check_global_write(table)
+                self._work = control = Control(node.catalog_guard, timeout_ms, limits)
                 try:
                     with self.stoppable():
-                        written = await dml_on_global(node.log, program, values, session.user_id, control)
+                        written = await dml_on_global(node.log, prepared, values, control)
                 except SchemaChanged:
                     continue
                 except OutcomeUnknown as error:
-                    if self._stopped_by is not None:
-                        error.message = self._stopped_by.message
+                    error.message = self.stopped_by or error.message
                     raise
             self._written(portal, written)
             return
+
+    async def _has_waited_for(self, table: Table) -> bool:
+        """False: it may be written to. While a schema change of it is under way it is waited for, but not for ever: a change
+        may wait for an instance that is away."""
+        node = self._node
+        catalog, behind = node.log.catalog, node.own_tables.behind
+
+        def is_blocked() -> bool:
+            nonlocal catalog
+            catalog = node.log.catalog
+            now = catalog.schema.tables_by_id.get(table.id)
+            return now is not None and (not now.operable or table.id in behind)
+
+        if not is_blocked():
+            return False
+        try:
+            with self.stoppable():
+                async with asyncio.timeout(_OPERABLE_SECONDS * node.config.timing_scale):
+                    while is_blocked():
+                        if table.id in behind:
+                            await node.own_tables.until_up_to_date(table.id)
+                        else:
+                            await node.log.next_change()
+        except TimeoutError:
+            pending = next((each for each in catalog.pending.values() if each.table_id == table.id), None)
+            raise RetryableError(
+                f"table {table.name} is being changed",
+                detail=None if pending is None else node.schema_changes.told(pending),
+            ) from None
+        return True
 
     # --- answers that are there as a whole -------------------------------------------------------
 
@@ -487,20 +541,23 @@ class Executing:
         """False: a schema change has made it another statement, and nothing has happened."""
         session, node = self._session, self._node
         session.block.enter(writes="INSERT", session_read_only=session.settings.read_only)
-        while not (current := many.is_current(node.catalog.schema)):
-            if current is None:
+        while True:
+            if many.is_current(node.catalog.schema) is None:
                 return False
-            with self.stoppable():
-                await node.log.next_change()
+            if not await self._has_waited_for(many.table):
+                break
+        for privilege, table in many.needs:
+            node.log.catalog.rights.refuse(session.user_id, privilege, table)
         self._metrics.statements += 1
-        work = ManyWork(many, node.guard, session.settings.statement_timeout_ms)
-        self._work = work.control
-        written = await write(node.writer, work)
+        limits = self._limits(_NO_OPTIONS, ())
+        self._work = control = Control(node.guard, session.settings.statement_timeout_ms, limits)
+        written = await write(node.writer, ManyWork(many, control))
         session.wrote()
         session.send(command_complete(f"INSERT 0 {written.count}"))
         return True
 
 
+_NO_OPTIONS: Final = Options()
 _SELECT_ONE: Final = command_complete("SELECT 1")
 _DML_TAGS: Final = frozenset(("INSERT", "UPDATE", "DELETE"))
 
@@ -528,7 +585,19 @@ _WRITING_COMMANDS: Final[Mapping[type, str]] = {
     ast.CreateIndex: "CREATE INDEX",
     ast.DropIndex: "DROP INDEX",
     ast.RenameIndex: "RENAME INDEX",
+    ast.CreateProcedure: "CREATE PROCEDURE",
+    ast.RenameProcedure: "ALTER PROCEDURE",
+    ast.DropProcedure: "DROP PROCEDURE",
     ast.AlterSystem: "ALTER SYSTEM",
     ast.ExpelInstance: "ALTER SYSTEM",
+    ast.AbortSchemaChange: "ALTER SYSTEM",
+    ast.CreateUser: "CREATE ROLE",
     ast.AlterUserPassword: "ALTER ROLE",
+    ast.AlterUserLogin: "ALTER ROLE",
+    ast.RenameUser: "ALTER ROLE",
+    ast.DropUser: "DROP ROLE",
+    ast.CreateRole: "CREATE ROLE",
+    ast.DropRole: "DROP ROLE",
+    ast.Grant: "GRANT",
+    ast.Revoke: "REVOKE",
 }

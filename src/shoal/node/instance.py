@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -31,33 +30,34 @@ import uvloop
 
 from shoal import __version__
 from shoal.catalog.apply import Catalog
-from shoal.catalog.schema import Schema, Table, TableId
+from shoal.catalog.schema import Schema, Sharded, Table, TableId, TierName
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
-from shoal.catalog.system import PICO_DB_CONFIG, PICO_USER
+from shoal.catalog.system import PICO_DB_CONFIG
 from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
-from shoal.node.aside import Aside
+from shoal.node.about import facts_of
+from shoal.node.accounts import Accounts
+from shoal.node.applied import Applied
+from shoal.node.audit import Audit
+from shoal.node.bootstrap import FIRST_ID
 from shoal.node.catalog_log import Change
 from shoal.node.cluster import Cluster, Place, found_or_joined, open_rpc
 from shoal.node.config import Address, Config, Running
 from shoal.node.ddl import SchemaChanges
-from shoal.node.execute import Guard
+from shoal.node.execute import Guard, Turn, write
 from shoal.node.http import Health, HttpServer
 from shoal.node.listen import bind, bound_address
 from shoal.node.metrics import Metrics
+from shoal.node.outside import REAL, Outside
+from shoal.node.own_tables import OwnTables
 from shoal.node.pg_server import PgServer
 from shoal.node.statements import Statements
-from shoal.node.users import ADMIN_ID, User, users_of_rows
-from shoal.pgwire.auth import SALT_BYTES
 from shoal.protocol.cluster import Addresses
 from shoal.protocol.handshake import Introduction
-from shoal.sql.plan import SessionFact
 from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
 from shoal.storage.functions import register, register_guard
-from shoal.storage.readers import PointReader, ReaderPool
+from shoal.storage.readers import PointReader
 from shoal.storage.sqlite import Settings, SqliteFiles, WalMode
-from shoal.storage.writer import Writer
-from shoal.types.values import Stored
 
 _log: Final = logging.getLogger(__name__)
 
@@ -113,66 +113,90 @@ class Node:
         catalog_guard: Guard,
         loop: asyncio.AbstractEventLoop,
         metrics: Metrics,
+        outside: Outside,
+        audit: Audit,
     ) -> None:
         self.config = config
+        self.outside = outside
+        self.audit = audit
         self.loop = loop
         self.metrics = metrics
         self.stopping = asyncio.Event()
         self.fault: Fault | None = None
         self.cluster_settings = settings_of_rows(db.rows(PICO_DB_CONFIG))
-        self.users: Mapping[str, User] = users_of_rows(db.rows(PICO_USER))
-        self._user_rows = {row[0]: row for row in db.rows(PICO_USER)}
         self.guard = guard  # of the writer
         self.catalog_guard = catalog_guard
 
         def post(call: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(call)
 
-        self.writer = Writer(
+        self.writer = outside.writer(
             files, settings, post=post, on_fault=self.fail, naming=self._naming, counts=self.metrics
         )
-        self.readers = ReaderPool(
+        self.readers = outside.readers(
             files, settings, post=post, naming=self._naming, threads=config.reader_threads
         )
         self.point_reader = PointReader(files, settings, naming=self._naming, cache_bytes=config.cache_bytes)
         self.writer.start()
-        self.aside = Aside(loop)
+        self.aside = outside.aside(loop)
         self.tasks: set[asyncio.Task[None]] = set()  # of sessions, for statements that take several steps
         self.limits = Limits(lambda: self.cluster_settings)
-        self.facts: dict[SessionFact, Stored] = {
-            SessionFact.VERSION: (
-                f"Shoal {__version__} (PostgreSQL 15.0 compatible) on Python {sys.version.split()[0]}"
-            ),
-            SessionFact.RAFT_LEADER_ID: None,
-            SessionFact.RAFT_LEADER_UUID: None,
-            SessionFact.INSTANCE_DIR: str(config.instance_dir),
-            SessionFact.CONFIG_FILE_PATH: None,
-        }
 
     def join(self, cluster: Cluster) -> None:
         """From now on it is a member."""
         self.cluster = cluster
         self.log = cluster.log
         self.log.on_change(self._on_change)
-        self.statements = Statements(lambda: self.log.catalog.schema, cluster.refuse_foreign)
-        self.schema_changes = SchemaChanges(
+        self.own_tables = OwnTables(
             cluster.log,
             self.writer,
-            cluster.raft,
             cluster.rpc,
             self.loop,
-            self_id=cluster.identity.raft_id,
-            owners=cluster.owners,
-            address=cluster.address,
+            is_master=cluster.is_master,
+            fail=self.fail,
         )
-        self.facts[SessionFact.INSTANCE_UUID] = cluster.identity.instance_uuid
-        cluster.raft.on_role(self._on_leader)
-        cluster.on_topology.append(self._on_leader)
+        self.statements = Statements(lambda: self.log.catalog, self._refuse_out_of_reach)
+        self.schema_changes = SchemaChanges(cluster.log, lambda: cluster.topology)
+        self.applied = Applied(
+            cluster.log,
+            cluster.rpc,
+            self.loop,
+            self_uuid=cluster.identity.instance_uuid,
+            topology=lambda: cluster.topology,
+            address=cluster.address,
+            settled=lambda: write(self.writer, Turn()),
+            scale=self.config.timing_scale,
+        )
+        self.accounts = Accounts(
+            cluster.log,
+            cluster.rpc,
+            self.loop,
+            self_uuid=cluster.identity.instance_uuid,
+            topology=lambda: cluster.topology,
+            address=cluster.address,
+            settings=lambda: self.cluster_settings,
+            chance=self.outside.chance,
+            # The same on every instance and after every start: what doesn't change doesn't tell.
+            mock_key=hmac.digest(cluster.rpc.secret, b"salts of users that do not exist", "sha256"),
+            audit=self.audit,
+            scale=self.config.timing_scale,
+        )
+        cluster.rpc.admit_clients(lambda name: self.accounts.exchange(name, "RPC", scram_only=True))
+        self.facts = facts_of(self.config, cluster)
+        cluster.on_topology.append(self._on_mastership)
+        self._masters_in: frozenset[TierName] = frozenset()
 
-    def _on_leader(self) -> None:
-        leader = self.cluster.topology.by_raft_id.get(self.cluster.raft.leader)
-        self.facts[SessionFact.RAFT_LEADER_ID] = self.cluster.raft.leader or None
-        self.facts[SessionFact.RAFT_LEADER_UUID] = None if leader is None else uuid.UUID(leader.uuid).bytes
+    def _on_mastership(self) -> None:
+        before, tiers = self._masters_in, self.schema.tiers
+        self._masters_in = frozenset(tier for tier in tiers if self.cluster.is_master(tier))
+        if not self._masters_in <= before:
+            self.own_tables.follow_all()
+
+    def _refuse_out_of_reach(self, table: Table) -> None:
+        """Raises if a statement can't have the rows of a sharded table: not here, or not now."""
+        assert isinstance(table.distribution, Sharded), table
+        self.cluster.refuse_foreign(table.distribution.tier)
+        self.own_tables.refuse_unread(table)
 
     @property
     def catalog(self) -> Catalog:
@@ -194,23 +218,16 @@ class Node:
 
     def _on_change(self, change: Change) -> None:
         self.cluster_settings = changed(self.cluster_settings, change.rows)
-        users = [row for row in change.rows if row.table_id == PICO_USER.id]
-        for user in users:
-            self._user_rows.pop(user.key[0], None)
-            if user.row is not None:
-                self._user_rows[user.key[0]] = user.row
-        if users:
-            self.users = users_of_rows(self._user_rows.values())
+        self.audit.on_change(change, self.cluster.topology)
+        rights = change.after.rights
+        if rights is not change.before.rights:
+            self.cluster.rpc.end_clients(
+                lambda name: (user := rights.by_name.get(name)) is not None and rights.may_log_in(user.id)
+            )
 
-    def user_id(self, name: str) -> int | None:
-        user = self.users.get(name)
-        return None if user is None else user.id
-
-    def check_global_write(self, table: Table, user_id: int) -> None:
+    def check_global_write(self, table: Table) -> None:
         if not table.system:
             return
-        if user_id != ADMIN_ID:
-            raise InsufficientPrivilege(f"Write access to space '{table.name}' is denied")
         # What this instance and the others know of themselves must not be pulled away under them.
         raise InsufficientPrivilege(
             f"{table.name} is a system table: it is changed by schema statements, ALTER SYSTEM, ALTER USER and the"
@@ -223,7 +240,8 @@ class Node:
         return [str(row[3]) for row in rows]
 
     async def close(self) -> None:
-        await self.schema_changes.stop()
+        await self.accounts.stop()
+        await self.own_tables.stop()
         # The last one to close a file copies its write-ahead log back, and readers can't.
         await self.loop.run_in_executor(None, self.readers.stop)
         self.point_reader.close()
@@ -242,6 +260,7 @@ async def opened(
     *,
     admitting: Callable[[Node], AbstractAsyncContextManager[None]] | None = None,
     metrics: Metrics | None = None,
+    outside: Outside = REAL,
 ) -> AsyncIterator[Node]:
     """The node of a directory that is ours, a member of its cluster and Online; no client can come in yet, but for
     whom `admitting` lets in, from before it is Online. Closed at the end."""
@@ -257,27 +276,43 @@ async def opened(
     # Whatever wal_mode says of rows: the catalog is small, and always synced.
     synced = replace(settings, wal_mode=WalMode.FSYNC, functions=_functions(catalog_guard))
     introduced: list[Introduction] = []
-    async with contextlib.AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as audited, contextlib.AsyncExitStack() as stack:
+        audit = Audit(config.audit, outside.now)
+        audited.callback(audit.close)
         db = CatalogDb(directory.files, synced)
         stack.callback(db.close)
-        rpc = open_rpc(config, loop, introduced)
+        rpc = open_rpc(config, loop, introduced, outside)
         stack.push_async_callback(rpc.close)
-        place = Place(config, addresses, rpc, rpc_listener, db, introduced)
-        salt = secrets.token_bytes(SALT_BYTES)
-        identity, members = await found_or_joined(place, _now(), salt)
-        node = Node(config, directory.files, settings, db, guard, catalog_guard, loop, metrics or Metrics())
+        place = Place(config, addresses, rpc, rpc_listener, db, introduced, outside)
+        is_new = (identity := db.identity()) is None or not identity.raft_id
+        arrival = await found_or_joined(place)
+        gen = db.next_generation() if audit.is_on else 0
+        metrics = metrics or Metrics()
+        node = Node(
+            config, directory.files, settings, db, guard, catalog_guard, loop, metrics, outside, audit
+        )
         cluster = Cluster(
-            place, identity, members, loop, settings=lambda: node.cluster_settings, fail=node.fail
+            place,
+            arrival,
+            loop,
+            settings=lambda: node.cluster_settings,
+            apply=lambda version: node.own_tables.apply(version),
+            up_to_date=lambda: node.own_tables.until_none_is_behind(),
+            fail=node.fail,
         )
         stack.pop_all()  # from now on they are the cluster's
         node.join(cluster)
+        audit.begin(cluster.identity.raft_id, gen, cluster.topology)
         try:
-            await node.schema_changes.recover()
+            await _unless_stopped(node, node.own_tables.recover())
             cluster.start()
             async with admitting(node) if admitting is not None else contextlib.nullcontext():
                 await _unless_stopped(node, cluster.come_online())
+                is_first = is_new and cluster.identity.raft_id == FIRST_ID
+                audit.started(_name_of(node) or "", __version__, is_new=is_new, is_first=is_first)
                 yield node
         finally:
+            audit.stopping(None if node.fault is None else str(node.fault))
             if node.fault is None:
                 await cluster.leave()
             await node.close()
@@ -335,6 +370,8 @@ async def serve(config: Config, ready: Callable[[Running], None]) -> None:
             servers.append(server)
             for signum in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(signum, node.stopping.set)
+            if node.audit.is_on:
+                loop.add_signal_handler(signal.SIGHUP, node.audit.reopen)
             try:
                 await server.listen_admin(config.admin_socket(listeners.pg.getsockname()[1]))
                 yield
@@ -411,7 +448,3 @@ def _running(config: Config, node: Node, addresses: Addresses) -> Running:
         tier=instance.tier,
         replicaset=instance.replicaset,
     )
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -2,23 +2,23 @@
 
 Here: Login, one per connection, which answers encryption requests, asks for the password, and tells the
 client what it should know.
-Not here: the proof itself (pgwire/auth.py), frames (pgwire/codec.py), the socket (pg_server.py).
+Not here: who may come in (accounts.py), the proof itself (pgwire/auth.py), frames (pgwire/codec.py), the socket (pg_server.py).
 
 An error here ends the connection: a stranger gets one attempt.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from shoal import __version__
-from shoal.errors import InvalidAuthorization
+from shoal.catalog.rights import ADMIN, User
+from shoal.errors import CannotConnectNow, InvalidAuthorization
+from shoal.node.accounts import Accounts
 from shoal.node.settings import SessionSettings
-from shoal.node.users import ADMIN, ADMIN_ID, User
-from shoal.pgwire.auth import NONCE_BYTES, Exchange, authenticate, trust
+from shoal.pgwire.auth import Exchange
 from shoal.pgwire.codec import Frames
 from shoal.pgwire.messages import (
     READY_FOR_QUERY,
@@ -52,6 +52,7 @@ class LoggedIn:
     user: User
     settings: SessionSettings
     database: str
+    trusted: bool  # came in without a proof, and so needs no right to log in
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +67,19 @@ class Login:
     def __init__(
         self,
         frames: Frames,
-        users: Mapping[str, User],
+        accounts: Accounts,
         *,
         trusted: bool,
-        mock_key: bytes,
+        admin_only: bool,
+        where: str,
         key: BackendKeyData,
     ) -> None:
         self.out: list[bytes] = []  # to be written, whatever comes of it
         self._frames = frames
-        self._users = users
-        self._trusted = trusted
-        self._mock_key = mock_key
+        self._accounts = accounts
+        self._trusted = trusted  # admin needs no password
+        self._admin_only = admin_only
+        self._where = where  # the client is, for the audit
         self._key = key
         self._phase: Phase = STARTUP
         self._parameters: StartupParameters | None = None
@@ -117,21 +120,18 @@ class Login:
             self.out.append(negotiation.encode())
         self._parameters = parameters
         self._frames.open_authentication()
-        user = self._users.get(parameters.user)
-        if self._trusted:
-            if user is None or user.id != ADMIN_ID:
-                raise InvalidAuthorization(
-                    f'without a password only "{ADMIN}" may log in, not "{parameters.user}"',
-                    hint=f"Connect as {ADMIN}; other users come with CREATE USER, which isn't there yet.",
-                )
-            self._exchange = trust()
-        else:
-            self._exchange = authenticate(
-                parameters.user,
-                user.secret if user is not None else None,
-                chance=secrets.token_bytes(NONCE_BYTES),
-                mock_key=self._mock_key,
+        if self._admin_only and parameters.user != ADMIN:
+            raise InvalidAuthorization(
+                f'the admin socket is for "{ADMIN}" alone, not for "{parameters.user}"',
+                hint="Other users connect over TCP, with their password.",
             )
+        if ADMIN not in self._accounts.rights.by_name:
+            raise CannotConnectNow("this instance has no catalog yet: it waits for its cluster")
+        if self._trusted and parameters.user == ADMIN:
+            self._exchange = self._accounts.trust(ADMIN, self._where)
+        else:
+            self._trusted = False
+            self._exchange = self._accounts.exchange(parameters.user, self._where)
         self._ask(lambda exchange: next(exchange))
 
     def _reply(self, message: PasswordMessage | SASLInitialResponse | SASLResponse) -> None:
@@ -155,11 +155,12 @@ class Login:
         parameters = self._parameters
         assert parameters is not None
         settings = dict(parameters.settings) | {"application_name": parameters.application_name}
-        self._settings = SessionSettings(parameters.user, settings)
+        is_admin = parameters.user == ADMIN
+        self._settings = SessionSettings(parameters.user, settings, is_superuser=is_admin)
         statuses = statuses_after_login(
             version=__version__,
             user=parameters.user,
-            is_superuser=True,
+            is_superuser=is_admin,
             application_name=self._settings["application_name"],
             time_zone=self._settings["TimeZone"],
             default_transaction_read_only=self._settings.read_only,
@@ -172,4 +173,5 @@ class Login:
     def _logged_in(self) -> LoggedIn:
         assert self._parameters is not None
         self._frames.open_session()
-        return LoggedIn(self._users[self._parameters.user], self._settings, self._parameters.database)
+        user = self._accounts.rights.by_name[self._parameters.user]
+        return LoggedIn(user, self._settings, self._parameters.database, self._trusted)

@@ -7,8 +7,6 @@ Not here: who may (governor/admission.py), what follows from it (governor/rules/
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar, cast
 
@@ -16,6 +14,7 @@ import msgspec
 
 from shoal.catalog.entries import Dml, RowChange
 from shoal.catalog.members import TABLES, topology_of_rows
+from shoal.catalog.rights import ADMIN_ID
 from shoal.catalog.system import PICO_PROPERTY
 from shoal.errors import (
     InvalidConfiguration,
@@ -28,8 +27,8 @@ from shoal.errors import (
 from shoal.governor import admission
 from shoal.governor.admission import InstanceExpelled, Joiner, Seen
 from shoal.node.catalog_log import CatalogLog, Decision
+from shoal.node.outside import Outside
 from shoal.node.rpc import Caller, Rpc
-from shoal.node.users import ADMIN_ID
 from shoal.protocol.cluster import (
     Addresses,
     Done,
@@ -59,7 +58,8 @@ async def ask_to_join(
     rpc: Rpc, members: Sequence[Member], request: Join, seconds: float, scale: float
 ) -> Joined:
     """Of whoever of them leads. Raises why it is refused."""
-    deadline = time.monotonic() + seconds
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
     known = [member.rpc for member in members]
     leaders: dict[int, str] = {member.raft_id: member.rpc for member in members}
     last: ShoalError | None = None
@@ -70,13 +70,13 @@ async def ask_to_join(
             except (RetryableError, OutcomeUnknown) as error:
                 # Asking again is the same join.
                 last = error
-                leader = leaders.get(int(error.extra.get("leader", 0)))
+                leader = error.extra.get("leader_address") or leaders.get(int(error.extra.get("leader", 0)))
                 if leader is not None and leader != known[0]:
-                    known = [leader, *(other for other in known if other != leader)]
+                    known = [str(leader), *(other for other in known if other != leader)]
                     break
-            if time.monotonic() > deadline:
+            if clock() > deadline:
                 raise InvalidConfiguration(f"joining the cluster: no answer in time: {last}")
-        if time.monotonic() > deadline:
+        if clock() > deadline:
             raise InvalidConfiguration(f"joining the cluster: no answer in time: {last}")
         await asyncio.sleep(_AGAIN_SECONDS)
 
@@ -93,6 +93,7 @@ class Membership:
         topology: Callable[[], Topology],
         address: Callable[[int], str | None],
         scale: float,
+        outside: Outside,
     ) -> None:
         self._log = log
         self._rpc = rpc
@@ -102,6 +103,7 @@ class Membership:
         self._topology = topology
         self._address = address
         self._scale = scale
+        self._outside = outside
         self._joining = asyncio.Lock()
         rpc.handle(Join, self._on_join)
         rpc.handle(GoOnline, lambda caller, request, deadline: self._on_go_online(request))
@@ -120,10 +122,11 @@ class Membership:
 
     async def expel(self, instance: str, *, force: bool, seconds: float) -> None:
         """Returns when the instance is expelled. Raises why it can't be."""
-        deadline = time.monotonic() + seconds
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + seconds
         await self._of_leader(Expel(instance, force), self._on_expel, seconds)
         try:
-            async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
+            async with asyncio.timeout(max(0.1, deadline - clock())):
                 while not self._is_expelled(instance):
                     await self._log.next_change()
         except TimeoutError:
@@ -138,7 +141,8 @@ class Membership:
     async def _of_leader(
         self, request: msgspec.Struct, here: Callable[[R], asyncio.Future[Done] | object], seconds: float
     ) -> Done:
-        deadline = time.monotonic() + seconds
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + seconds
         while True:
             leader = self._leader()
             try:
@@ -150,7 +154,7 @@ class Membership:
                 return await self._rpc.call(address, request, Done, _CALL_SECONDS * self._scale)
             except (RetryableError, OutcomeUnknown):
                 # Each of these requests may be said twice.
-                if time.monotonic() + _AGAIN_SECONDS > deadline:
+                if clock() + _AGAIN_SECONDS > deadline:
                     raise
             except UndefinedObject as error:
                 if isinstance(request, GoOnline):
@@ -179,7 +183,7 @@ class Membership:
                 failure_domain=request.failure_domain,
                 addresses=by_kind(request.addresses),
             )
-            replicaset_uuid = str(uuid.uuid4())
+            replicaset_uuid = self._outside.new_uuid()
 
             def decide(seen: Seen) -> tuple[RowChange, ...]:
                 admitted.append(admission.join(seen, joiner, replicaset_uuid))
@@ -224,7 +228,7 @@ class Membership:
         self._check_leads()
 
         def job(db: CatalogDb) -> Decision | None:
-            changes = decide(_seen(db))
+            changes = decide(_seen(db, self._outside.now()))
             return Decision(Dml(changes, ADMIN_ID), admission.RANGES) if changes else None
 
         index = await self._log.propose_after(job, seconds=_CALL_SECONDS * self._scale)
@@ -233,16 +237,21 @@ class Membership:
     def _check_leads(self) -> None:
         leader = self._leader()
         if leader != self._self_id:
-            raise NotLeader(leader)
+            error = NotLeader(leader)
+            address = self._address(leader) if leader else None
+            if address is not None:
+                # Who joins may never have heard of it.
+                error.extra = {**error.extra, "leader_address": address}
+            raise error
 
 
-def _seen(db: CatalogDb) -> Seen:
+def _seen(db: CatalogDb, now: int) -> Seen:
     return Seen(
         cluster_name=_property(db, "cluster_name"),
         cluster_version=_property(db, "cluster_version"),
         topology=topology_of_rows({table.id: db.rows(table) for table in TABLES}),
         tiers=db.catalog.schema.tiers,
-        now=time.time_ns() // 1000,
+        now=now,
     )
 
 

@@ -16,7 +16,9 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from shoal.catalog.rights import Rights
 from shoal.errors import AdminShutdown, IoError, ShoalError, TooManyConnections
+from shoal.node.catalog_log import Change
 from shoal.node.login import Goodbye, LoggedIn, Login
 from shoal.node.session import Session
 from shoal.pgwire.codec import Frames
@@ -42,13 +44,13 @@ class PgServer:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.buffer = memoryview(bytearray(_READ_BYTES))
-        self.mock_key = secrets.token_bytes(32)
         self.connections: set[PgConnection] = set()
         self.tcp_count = 0
         self.sessions: dict[tuple[int, int], Session] = {}
         self._servers: list[asyncio.Server] = []
         self._last_pid = 0
         self._socket_path: Path | None = None
+        node.log.on_change(self._on_change)
 
     async def listen(self, listener: socket.socket) -> None:
         loop = self.node.loop
@@ -62,7 +64,7 @@ class PgServer:
         try:
             path.unlink(missing_ok=True)
             server = await self.node.loop.create_unix_server(
-                lambda: PgConnection(self, trusted=True, counted=False), str(path)
+                lambda: PgConnection(self, trusted=True, is_admin_socket=True), str(path)
             )
             path.chmod(0o600)
         except OSError as error:
@@ -78,6 +80,14 @@ class PgServer:
         session = self.sessions.get((request.process_id, request.secret_key))
         if session is not None:
             session.cancel()
+
+    def _on_change(self, change: Change) -> None:
+        """Whoever may not log in any more has no session either."""
+        rights = change.after.rights
+        if rights is change.before.rights:
+            return
+        for connection in list(self.connections):
+            connection.check_user(rights)
 
     async def stop(self) -> None:
         for server in self._servers:
@@ -98,12 +108,14 @@ class PgServer:
 class PgConnection(asyncio.BufferedProtocol):
     """A socket, and whoever answers on it: a Login first, then a Session."""
 
-    def __init__(self, server: PgServer, *, trusted: bool, counted: bool = True) -> None:
+    def __init__(self, server: PgServer, *, trusted: bool, is_admin_socket: bool = False) -> None:
         self._server = server
         self._buffer = server.buffer
         self._frames = Frames()
         self._trusted = trusted
-        self._counted = counted
+        self._is_admin_socket = is_admin_socket
+        self._counted = not is_admin_socket
+        self._needs_login = True
         self._transport: asyncio.Transport | None = None
         self._login: Login | None = None
         self._session: Session | None = None
@@ -125,7 +137,12 @@ class PgConnection(asyncio.BufferedProtocol):
         node.metrics.open_connections += 1
         server.tcp_count += self._counted
         self._login = Login(
-            self._frames, node.users, trusted=self._trusted, mock_key=server.mock_key, key=self._key
+            self._frames,
+            node.accounts,
+            trusted=self._trusted,
+            admin_only=self._is_admin_socket,
+            where=_address(transport),
+            key=self._key,
         )
         self._timer = node.loop.call_later(_LOGIN_SECONDS, self.close)
 
@@ -213,6 +230,12 @@ class PgConnection(asyncio.BufferedProtocol):
                 self._session.close()
         self._close(_GOODBYE_SECONDS)
 
+    def check_user(self, rights: Rights) -> None:
+        """Ends the session of a user that may not log in any more."""
+        session = self._session
+        if session is not None and self._needs_login and not rights.may_log_in(session.user_id):
+            session.terminate(AdminShutdown("terminating connection: the user may not log in any more"))
+
     # --- logging in ------------------------------------------------------------------------------
 
     def _go_on_with_login(self) -> None:
@@ -254,6 +277,7 @@ class PgConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._login = None
+        self._needs_login = not logged_in.trusted
         session = Session(
             self._server.node,
             self,
@@ -266,3 +290,8 @@ class PgConnection(asyncio.BufferedProtocol):
         self._session = session
         self._server.sessions[self._key.process_id, self._key.secret_key] = session
         session.pump()
+
+
+def _address(transport: asyncio.Transport) -> str:
+    peer = transport.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "the admin socket"

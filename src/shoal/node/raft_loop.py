@@ -19,8 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from shoal.catalog.settings import ClusterSettings
-from shoal.errors import DiskFull, Fault, IoError, NotLeader
+from shoal.errors import DiskFull, Fault, IoError, NotLeader, ShoalError
 from shoal.node.catalog_thread import CatalogThread, Result
+from shoal.node.crash_points import crash_point
 from shoal.raft.messages import (
     NOBODY,
     Chunk,
@@ -77,6 +78,7 @@ class RaftLoop:
         tick_seconds: float,
         send: Callable[[int, bytes], None],
         on_saved: Callable[[Saved], None],
+        on_given_up: Callable[[Index, ShoalError], None],
         settings: Callable[[], ClusterSettings],
         fail: Callable[[Fault], None],
     ) -> None:
@@ -86,14 +88,17 @@ class RaftLoop:
         self._tick_seconds = tick_seconds
         self._send = send
         self._on_saved = on_saved
+        self._on_given_up = on_given_up
         self._settings = settings
         self._fail = fail
         self._on_role: list[Callable[[], None]] = []
+        self._heard: Callable[[int], None] = lambda member: None
         self._role = self._standing()
         self._waiting: list[asyncio.Future[None]] = []
         self._scheduled = False
         self._saving = False
         self._making_snapshot = False
+        self._refusing: ShoalError | None = None
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._reads: dict[int, asyncio.Future[tuple[int, int]]] = {}
@@ -103,6 +108,10 @@ class RaftLoop:
     def on_role(self, changed: Callable[[], None]) -> None:
         """Calls it when this member's role, the leader that it knows, the term or the members have changed."""
         self._on_role.append(changed)
+
+    def on_heard(self, heard: Callable[[int], None]) -> None:
+        """Calls it with each member of whom a message comes."""
+        self._heard = heard
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Asks each time that something of this has changed."""
@@ -178,10 +187,14 @@ class RaftLoop:
             return
         if self._stopped or envelope.receiver != self.core.id:
             return  # it is for somebody who had this address before
+        self._heard(envelope.sender)
         self.core.step(envelope)
         self.wake()
 
     def propose(self, data: Sequence[bytes]) -> Index:
+        """Raises NotLeader, ProposalDropped, or what the disk says as long as it takes nothing."""
+        if self._refusing is not None:
+            raise self._refusing
         index = self.core.propose(data)
         self.wake()
         return index
@@ -290,25 +303,48 @@ class RaftLoop:
                 del chunks[0]
             if ready.install is not None and not installed:
                 installed.append(db.install(ready.install, ready.hard_state))
-            applied = db.save(ready.save) if ready.save is not None else ()
+            applied: Sequence[AppliedEntry] = ()
+            if ready.save is not None:
+                crash_point("before", ready.save)
+                applied = db.save(ready.save)
+                crash_point("after", ready.save)
             return Saved(installed[0] if installed else None, applied)
 
         def done(result: Result[Saved]) -> None:
             error = result.error
             if error is None:
+                self._refusing = None
                 self._on_done(ready, result.get())
             elif isinstance(error, DiskFull | IoError):
-                _log.error("saving to catalog.db failed, and is tried again: %s", error.message)
-                self._loop.call_later(_AGAIN_SECONDS, self._thread.post, job, done)
+                self._on_refused(ready, error, lambda: self._thread.post(job, done))
             else:
                 self._fail(error if isinstance(error, Fault) else Fault(f"saving failed: {error.message}"))
 
         self._thread.post(job, done)
 
+    def _on_refused(self, ready: Ready, error: ShoalError, again: Callable[[], None]) -> None:
+        """The disk takes nothing now. Nothing of it is saved."""
+        if self.core.give_up(ready):
+            _log.error("saving to catalog.db failed: %s", error.message)
+            self._saving = False
+            self._on_given_up(self.core.log.last_index, error)
+            self._pump()
+            return
+        _log.error("saving to catalog.db failed, and is tried again: %s", error.message)
+        self._refusing = error
+        if self.is_leader:
+            # Whoever can't apply leads badly. Another may have space.
+            others = sorted(self.caught_up() & {*self.core.membership.voters} - {self.core.id})
+            if others:
+                self.transfer_leadership(others[0])
+        self._loop.call_later(_AGAIN_SECONDS, again)
+
     def _on_done(self, ready: Ready, saved: Saved) -> None:
         self._saving = False
         self.core.advance(ready)
         self._deliver(ready.messages)
+        if saved.installed is not None:
+            _log.info("caught up by a snapshot of entry %s", saved.installed.index)
         if saved.installed is not None or saved.applied:
             self._on_saved(saved)
             self._compact_if_long()

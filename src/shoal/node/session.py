@@ -19,12 +19,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol
 
+from shoal.catalog.rights import User
 from shoal.errors import (
+    DataCorrupted,
     DuplicateCursor,
     DuplicateStatement,
     Fault,
     FeatureNotSupported,
     InFailedTransaction,
+    InsufficientPrivilege,
     InternalError,
     OutcomeUnknown,
     ProtocolViolation,
@@ -33,11 +36,11 @@ from shoal.errors import (
     UndefinedStatement,
 )
 from shoal.node.block import Block
+from shoal.node.execute import session_facts
 from shoal.node.executing import Executing
 from shoal.node.portals import Portal
 from shoal.node.settings import SessionSettings
 from shoal.node.statements import LONG_TEXT, Prepared, ResultShape
-from shoal.node.users import User
 from shoal.pgwire.codec import Frames, encode_all
 from shoal.pgwire.messages import (
     BIND_COMPLETE,
@@ -66,7 +69,6 @@ from shoal.pgwire.messages import (
 from shoal.pgwire.phases import EXTENDED, IDLE, SKIPPING, STEPS, Phase, frontend_type
 from shoal.sql import ast
 from shoal.sql.parser import Parsed
-from shoal.sql.plan import SessionFact
 from shoal.types.values import Stored
 
 if TYPE_CHECKING:
@@ -119,13 +121,9 @@ class Session:
     ) -> None:
         self.node = node
         self.user_id = user.id
+        self.user_name = user.name
         self.settings = settings
-        self.facts = {
-            **node.facts,
-            SessionFact.USER: user.name,
-            SessionFact.DATABASE: database,
-            SessionFact.BACKEND_PID: pid,
-        }
+        self.facts = session_facts(node.facts, user.name, database, pid)
         self.block = Block()
         self.statements: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
@@ -144,6 +142,7 @@ class Session:
         self._alone = False
         self._ahead: Prepared | None = None  # of the script's first statement
         self._task: asyncio.Task[None] | None = None
+        self._last_word: ShoalError | None = None  # it ends when what is under way has been answered
         self._metrics = node.metrics
         self._executing = Executing(self, wire)
         self._handlers: dict[int, Callable[[bytes], None]] = {
@@ -271,6 +270,10 @@ class Session:
     def fail(self, error: ShoalError) -> None:
         """The statement at hand failed. The session goes on."""
         self._metrics.errors += 1
+        if isinstance(error, InsufficientPrivilege):
+            self.node.audit.denied(self.user_name, error)
+        elif isinstance(error, DataCorrupted):
+            self.node.audit.damaged(error)
         self.block.fail()
         # PostgreSQL would have undone them: they were one transaction there. An error behind a pending write is
         # told only if that succeeds.
@@ -295,6 +298,9 @@ class Session:
         self._busy = False
         self._executing.ended()
         if self._closed:
+            return
+        if self._last_word is not None:
+            self._end_with(self._last_word)
             return
         if self.is_simple:
             self._guarded(self._next_of_script)
@@ -330,6 +336,16 @@ class Session:
     def cancel(self) -> None:
         """CancelRequest. What can't be stopped any more goes its way, and is answered as it went."""
         self._executing.cancel()
+
+    def terminate(self, error: ShoalError) -> None:
+        """The session ends, with this as its last word: at once, or when what is under way has been stopped."""
+        if self._closed or self._last_word is not None:
+            return
+        if self._busy or self._executing.pending:
+            self._last_word = error
+            self._executing.cancel(error)
+        else:
+            self._end_with(error)
 
     def on_drained(self) -> None:
         """The client has read what was buffered."""
@@ -367,7 +383,7 @@ class Session:
         self._drop_portal("")
         self._drop_statement("")
         statements = self.node.statements
-        known = statements.simple(text, self.settings)
+        known = statements.simple(text, self.settings, self.user_id)
         if known is not None:
             prepared, literals = known
             self._start_simple(prepared, literals)
@@ -388,14 +404,16 @@ class Session:
         """Parsing a long text takes longer than others should wait: a thread does it."""
         statements, settings, aside = self.node.statements, self.settings, self.node.aside
         with self._executing.stoppable():
-            many = await aside.run(statements.many_rows, text, settings)
+            many = await aside.run(statements.many_rows, text, settings, self.user_id)
         if many is not None and await self._executing.insert_many(many):
             return
         with self._executing.stoppable():
             script = await aside.run(statements.script, text)
             alone = len(script) == 1
             ahead = (
-                await aside.run(statements.prepare_simple, script[0], text, True, settings) if alone else None
+                await aside.run(statements.prepare_simple, script[0], text, True, settings, self.user_id)
+                if alone
+                else None
             )
         self._start_script(text, script)
         self._ahead = ahead
@@ -407,7 +425,7 @@ class Session:
             prepared, self._ahead = self._ahead, None
             if prepared is None:
                 prepared = self.node.statements.prepare_simple(
-                    parsed, self._script_text, self._alone, self.settings
+                    parsed, self._script_text, self._alone, self.settings, self.user_id
                 )
             self._start_simple(prepared, None, in_script=True)
             if len(self.base) >= _GATHERED_MAX and not self._busy:
@@ -452,7 +470,7 @@ class Session:
             self._parsed(name, self._prepare(parse))
 
     def _prepare(self, parse: Parse) -> Prepared:
-        return self.node.statements.prepare(parse.text, parse.parameter_types, self.settings)
+        return self.node.statements.prepare(parse.text, parse.parameter_types, self.settings, self.user_id)
 
     async def _parse_later(self, parse: Parse) -> None:
         with self._executing.stoppable():
@@ -475,7 +493,7 @@ class Session:
             raise UndefinedStatement(_no_statement(bind.statement))
         if self.block.status == "E" and not _ends_block(prepared):
             raise InFailedTransaction
-        if prepared.schema is not self.node.log.catalog.schema:
+        if prepared.catalog is not self.node.log.catalog:
             self.statements[bind.statement] = prepared = self.node.statements.current(prepared, self.settings)
         raw = bind.parameters
         if len(raw) != len(prepared.parameter_oids):

@@ -153,9 +153,10 @@ class Kept:
 class SessionSettings:
     """The settings of one session: defaults, what the startup packet said, what SET said since."""
 
-    def __init__(self, user: str, startup: Mapping[str, str]) -> None:
+    def __init__(self, user: str, startup: Mapping[str, str], *, is_superuser: bool = True) -> None:
         self._values = {name: default for name, (default, _) in _SETTINGS.items()}
         self._values["session_authorization"] = user
+        self._values["is_superuser"] = "on" if is_superuser else "off"
         self.zone: Zone = UTC
         self.statement_timeout_ms = 0
         self.read_only = False

@@ -4,8 +4,9 @@ Here: Prepared, and Statements, the instance's cache of them.
 Not here: parsing, binding and compiling (sql/), executing (node/session.py).
 
 Two texts that differ only in their literals share one Prepared in the simple protocol (sql/normalise.py).
-A Prepared is bound to the versions of the tables that it names: before each execution `current()` proves
-with one comparison that the schema is still the one it knows, or binds it anew.
+A Prepared is bound to the versions of the tables that it names, and to the rights of one user: before each execution
+`current()` proves with one comparison that the catalog, which both are parts of, is still the one it knows. If it isn't, the
+tables and the rights are looked at, and it is bound anew or refused.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
-from shoal.catalog.schema import Schema, Sharded, Table, TierName
+from shoal.catalog.apply import Catalog
+from shoal.catalog.rights import Privilege, Rights
+from shoal.catalog.schema import Schema, Table
 from shoal.errors import ShoalError, StalePlan
 from shoal.node.settings import SessionSettings
 from shoal.pgwire.messages import (
@@ -59,7 +63,7 @@ V = TypeVar("V")
 # Choices of formats that a statement is kept ready for.
 _FORMATS_MAX: Final = 16
 
-_NO_SCHEMA: Final = Schema(-1)
+_NO_CATALOG: Final = Catalog(Schema(-1))
 _NO_PARAMETERS: Final = ParameterDescription(()).encode()
 
 _TYPE_SIZES: Final = {16: 1, 20: 8, 701: 8, 1184: 8, 2950: 16}
@@ -75,12 +79,13 @@ class ResultShape:
 
 
 class Prepared:
-    """One statement, ready to run. Shared by sessions that have the same time zone."""
+    """One statement, ready to run. Shared by sessions of one user that have the same time zone."""
 
     __slots__ = (
         "_decoders",
         "_shapes",
         "bound",
+        "catalog",
         "direct",
         "facts_needed",
         "fill",
@@ -90,19 +95,22 @@ class Prepared:
         "parameter_oids",
         "parameter_types",
         "program",
-        "schema",
         "sql",
         "statement",
         "tag",
         "text",
         "types",
+        "user_id",
         "zone",
     )
 
-    def __init__(self, text: str, statement: ast.Statement | None, schema: Schema, zone: Zone) -> None:
+    def __init__(
+        self, text: str, statement: ast.Statement | None, catalog: Catalog, user_id: int, zone: Zone
+    ) -> None:
         self.text = text
         self.statement = statement  # None: an empty text
-        self.schema = schema
+        self.catalog = catalog  # whose tables and rights it was found to be right for, last
+        self.user_id = user_id
         self.zone = zone
         self.bound: Bound | None = None
         self.program: Program | None = None
@@ -129,7 +137,8 @@ class Prepared:
         self.program = program
         self.fill = bindings(program)
         self.sql = program.sql
-        self.is_point_read = program.route is Route.POINT_READ
+        # A limit of its own is looked at where steps are counted. Those of the session are above what this one takes.
+        self.is_point_read = program.route is Route.POINT_READ and program.options.vdbe_opcode_max is None
         self.facts_needed = any(_asks_session(source) for source in program.binds)
         self.tag = program.tag
         self.take(program.parameters, program.parameter_oids)
@@ -147,7 +156,7 @@ class Prepared:
     def outdated(self) -> Prepared:
         """The same, but known to hold for no moment: whoever executes it asks for the one that does."""
         twin = copy(self)
-        twin.schema = _NO_SCHEMA
+        twin.catalog = _NO_CATALOG
         return twin
 
     def shape(self, formats: tuple[int, ...]) -> ResultShape:
@@ -185,6 +194,13 @@ class Prepared:
         return found
 
 
+def refuse_unless_allowed(prepared: Prepared, rights: Rights) -> None:
+    """Raises if its user may not do all of it."""
+    if prepared.bound is not None:
+        for privilege, table in prepared.bound.needs:
+            rights.refuse(prepared.user_id, privilege, table)
+
+
 def _remember(known: dict[tuple[int, ...], V], formats: tuple[int, ...], made: V) -> None:
     """Drivers use one or two choices of formats for a statement; whoever uses all gets no memory for them."""
     if len(known) < _FORMATS_MAX:
@@ -216,6 +232,7 @@ class ManyRows:
     """The rows of one long INSERT, ready for SQLite: a text, and its values for each row."""
 
     table: Table
+    needs: tuple[tuple[Privilege, Table], ...]
     groups: Sequence[tuple[str, Sequence[Sequence[Stored]]]]
 
     def is_current(self, schema: Schema) -> bool | None:
@@ -277,125 +294,137 @@ def _hinting(text: str) -> Iterator[None]:
 
 
 class Statements:
-    """The instance's prepared statements, by text, the client's parameter types and time zone."""
+    """The instance's prepared statements, by text, the client's parameter types and time zone, and the user."""
 
-    def __init__(self, schema: Callable[[], Schema], refuse_foreign: Callable[[TierName], None]) -> None:
-        self._schema = schema
-        self._refuse_foreign = refuse_foreign  # raises if the tier's rows are at another instance
-        self._by_text: BoundedCache[tuple[str, tuple[int, ...], Zone], Prepared] = BoundedCache(
+    def __init__(self, catalog: Callable[[], Catalog], refuse_out_of_reach: Callable[[Table], None]) -> None:
+        self._catalog = catalog
+        self._refuse_out_of_reach = refuse_out_of_reach  # raises if a sharded table's rows can't be had
+        self._by_text: BoundedCache[tuple[str, tuple[int, ...], Zone, int], Prepared] = BoundedCache(
             CACHED_MAX, CACHED_CHARACTERS_MAX
         )
-        self._by_template: BoundedCache[tuple[str, Zone], Prepared] = BoundedCache(
+        self._by_template: BoundedCache[tuple[str, Zone, int], Prepared] = BoundedCache(
             CACHED_MAX, CACHED_CHARACTERS_MAX
         )
 
     # --- the extended protocol -------------------------------------------------------------------
 
-    def prepare(self, text: str, oids: tuple[int, ...], settings: SessionSettings) -> Prepared:
-        key = (text, oids, settings.zone)
+    def prepare(self, text: str, oids: tuple[int, ...], settings: SessionSettings, user_id: int) -> Prepared:
+        key = (text, oids, settings.zone, user_id)
         found = self._by_text.get(key)
         if found is not None and self._is_current(found):
             return found
         with _hinting(text):
             try:
-                prepared = self._bind(text, parse_one(text), oids, settings)
+                prepared = self._bind(text, parse_one(text), oids, settings, user_id)
             except ShoalError:
                 known = known_question(text)
                 if known is None:
                     raise
-                prepared = self._bind(text, parse_one(known.text), known.parameter_oids, settings)
-        if len(text) <= CACHED_TEXT_MAX and not prepared.is_private:
+                prepared = self._bind(text, parse_one(known.text), known.parameter_oids, settings, user_id)
+        # What isn't bound costs little, and may hold a password.
+        if len(text) <= CACHED_TEXT_MAX and prepared.bound is not None and not prepared.is_private:
             self._by_text.put(key, prepared, len(text))
         return prepared
 
     # --- the simple protocol ---------------------------------------------------------------------
 
-    def simple(self, text: str, settings: SessionSettings) -> tuple[Prepared, Sequence[str]] | None:
+    def simple(
+        self, text: str, settings: SessionSettings, user_id: int
+    ) -> tuple[Prepared, Sequence[str]] | None:
         """A statement of the same template that is known already, with this text's literals; or None."""
         normalised = normalise(text) if len(text) <= CACHED_TEXT_MAX else None
         if normalised is None:
             return None
-        found = self._by_template.get((normalised.template, settings.zone))
+        found = self._by_template.get((normalised.template, settings.zone, user_id))
         if found is None or not self._is_current(found):
             return None
         return found, normalised.literals
 
-    def many_rows(self, text: str, settings: SessionSettings) -> ManyRows | None:
+    def many_rows(self, text: str, settings: SessionSettings, user_id: int) -> ManyRows | None:
         """A long INSERT of literal rows; None: it is something else, or has an error to be told of."""
         found = rows_of(text)
         if found is None:
             return None
         groups: list[tuple[str, list[Sequence[Stored]]]] = []
         table: Table | None = None
+        needs: tuple[tuple[Privilege, Table], ...] = ()
         columns: set[tuple[int, ...]] = set()
         try:
             for example, rows in found.shapes.items():
-                known = self.simple(example, settings)
+                known = self.simple(example, settings, user_id)
                 if known is not None:
                     prepared = known[0]
                 else:
                     (parsed,) = parse_script(example)
-                    prepared = self.prepare_simple(parsed, example, True, settings)
+                    prepared = self.prepare_simple(parsed, example, True, settings, user_id)
                 program, fill = prepared.program, prepared.fill
                 if program is None or fill is None or not _is_plain_insert(program, prepared):
                     return None
                 assert prepared.bound is not None and isinstance(prepared.bound.root, plan.Insert)
                 columns.add(prepared.bound.root.columns)
-                table = program.writes
+                table, needs = program.writes, prepared.bound.needs
                 groups.append((program.sql, [fill((), literals, {}) for literals in rows]))
         except ShoalError:
             return None
         assert table is not None
         # Rows of unequal length, each of which would do by itself, are an error of the statement.
-        return ManyRows(table, groups) if len(columns) == 1 else None
+        return ManyRows(table, needs, groups) if len(columns) == 1 else None
 
     def script(self, text: str) -> tuple[Parsed, ...]:
         with _hinting(text):
             return parse_script(text)
 
-    def prepare_simple(self, parsed: Parsed, text: str, alone: bool, settings: SessionSettings) -> Prepared:
+    def prepare_simple(
+        self, parsed: Parsed, text: str, alone: bool, settings: SessionSettings, user_id: int
+    ) -> Prepared:
         """One statement of a simple query's text."""
         with _hinting(text):
             try:
-                prepared = self._bind(text[parsed.start : parsed.end], parsed.statement, (), settings, parsed)
+                prepared = self._bind(
+                    text[parsed.start : parsed.end], parsed.statement, (), settings, user_id
+                )
             except ShoalError:
                 known = known_question(text)
                 if known is None:
                     raise
                 # Its literals are not those of the text at hand, so no other text may share its plan.
-                return self._bind(known.text, parse_one(known.text), known.parameter_oids, settings)
+                return self._bind(known.text, parse_one(known.text), known.parameter_oids, settings, user_id)
         program = prepared.program
         shared = alone and parsed.literals_in_tree and program is not None and program.templatable
         if shared and len(text) <= CACHED_TEXT_MAX:
             normalised = normalise(text)
             if normalised is not None:
-                self._by_template.put((normalised.template, settings.zone), prepared, len(text))
+                self._by_template.put((normalised.template, settings.zone, user_id), prepared, len(text))
         return prepared
 
     # --- versions --------------------------------------------------------------------------------
 
     def current(self, prepared: Prepared, settings: SessionSettings) -> Prepared:
-        """The same statement, fit for the schema of this moment. Its row shape stays, or it is refused."""
+        """The same statement, fit for the catalog of this moment. Its row shape stays, or it is refused; and so is
+        what its user may not do any more."""
         if prepared.zone == settings.zone and self._is_current(prepared):
             return prepared
-        again = self._bind(prepared.text, prepared.statement, prepared.parameter_oids, settings)
+        again = self._bind(
+            prepared.text, prepared.statement, prepared.parameter_oids, settings, prepared.user_id
+        )
         if again.types != prepared.types or again.names != prepared.names:
             raise StalePlan
         return again
 
     def _is_current(self, prepared: Prepared) -> bool:
         """Does it hold for this moment? One comparison when nothing at all has changed."""
-        schema = self._schema()
-        if prepared.schema is schema or prepared.bound is None:
+        catalog = self._catalog()
+        if prepared.catalog is catalog or prepared.bound is None:
             return True
         if prepared.is_private or not self.knows_its_tables(prepared):
             return False
-        prepared.schema = schema
+        refuse_unless_allowed(prepared, catalog.rights)
+        prepared.catalog = catalog
         return True
 
     def knows_its_tables(self, prepared: Prepared) -> bool:
         """Are they still as they were when it was bound?"""
-        now, bound = self._schema().tables_by_id, prepared.bound
+        now, bound = self._catalog().schema.tables_by_id, prepared.bound
         return bound is None or all(
             (table := now.get(known.id)) is not None and table.version == known.version
             for known in bound.tables
@@ -407,20 +436,20 @@ class Statements:
         statement: ast.Statement | None,
         oids: tuple[int, ...],
         settings: SessionSettings,
-        parsed: Parsed | None = None,
+        user_id: int,
     ) -> Prepared:
-        schema = self._schema()
-        prepared = Prepared(text, statement, schema, settings.zone)
+        catalog = self._catalog()
+        schema, permit = catalog.schema, partial(catalog.rights.refuse, user_id)
+        prepared = Prepared(text, statement, catalog, user_id, settings.zone)
         match statement:
             case ast.Query() | ast.Insert() | ast.Update() | ast.Delete():
-                bound = bind(statement, schema, oids, settings.for_binding())
-                for tier in {
-                    t.distribution.tier for t in bound.tables if isinstance(t.distribution, Sharded)
-                }:
-                    self._refuse_foreign(tier)
+                bound = bind(statement, schema, oids, settings.for_binding(), permit)
+                for table in bound.tables:
+                    if table.is_sharded:
+                        self._refuse_out_of_reach(table)
                 prepared.run_program(bound, compile_program(bound, schema))
             case ast.Explain():
-                bound = bind(statement.statement, schema, oids, settings.for_binding())
+                bound = bind(statement.statement, schema, oids, settings.for_binding(), permit)
                 prepared.bound = bound
                 prepared.tag = "EXPLAIN"
                 prepared.take(bound.parameters, bound.parameter_oids)
@@ -435,5 +464,5 @@ class Statements:
                 pass
         if prepared.is_private:
             # What a session has set is part of the plan: it holds for no other moment.
-            prepared.schema = _NO_SCHEMA
+            prepared.catalog = _NO_CATALOG
         return prepared

@@ -24,7 +24,7 @@ import hmac
 import re
 import stringprep
 import unicodedata
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -116,12 +116,16 @@ def authenticate(
     chance: bytes,
     mock_key: bytes,
     mock_method: Method = "scram-sha256",
+    scram_only: bool = False,
+    may: Callable[[], bool] = lambda: True,
 ) -> Exchange:
     """Asks a client for the proof that it knows the password, and fails with InvalidPassword if it doesn't.
 
-    `secret` is None for a user that does not exist or may not log in: it is asked by `mock_method`, which
+    `secret` is None for a user that does not exist or has no password: it is asked by `mock_method`, which
     should be the one that most users have. `mock_key` is a secret of the cluster that never changes, for its
-    salt. `chance` is NONCE_BYTES of chance that nobody could guess.
+    salt. `chance` is NONCE_BYTES of chance that nobody could guess. With `scram_only` a user that has an md5 secret is
+    one without a password; which users those are is nobody's business. `may` is asked when the proof has come: a user
+    that may not log in hears the same as one with a wrong password.
 
         exchange = authenticate(...)
         question = next(exchange)            # to the client; then for each answer:
@@ -129,10 +133,12 @@ def authenticate(
     """
     assert len(chance) == NONCE_BYTES
     kept = parse_secret(secret) if secret is not None else None
+    if scram_only and isinstance(kept, Md5Secret):
+        kept = None
     asked_by = kept or _mock_secret(mock_method, user, mock_key)
     if isinstance(asked_by, Md5Secret):
-        return _md5(user, asked_by, kept is not None, chance[:MD5_SALT_BYTES])
-    return _scram(user, asked_by, kept is not None, _base64(chance))
+        return _md5(user, asked_by, kept is not None, chance[:MD5_SALT_BYTES], may)
+    return _scram(user, asked_by, kept is not None, _base64(chance), may)
 
 
 def trust() -> Exchange:
@@ -149,13 +155,14 @@ def _refused(user: str) -> InvalidPassword:
 # md5
 
 
-def _md5(user: str, secret: Md5Secret, known: bool, salt: bytes) -> Exchange:
+def _md5(user: str, secret: Md5Secret, known: bool, salt: bytes, may: Callable[[], bool]) -> Exchange:
     reply = yield AuthenticationMD5Password(salt)
     if not isinstance(reply, PasswordMessage):
         raise violated("a password was asked for")
     expected = hashlib.md5(secret.digest.encode() + salt, usedforsecurity=False).hexdigest()
     proved = hmac.compare_digest(reply.password, b"md5" + expected.encode())
-    if not (proved and known):
+    allowed = may()
+    if not (proved and known and allowed):
         raise _refused(user)
     return (AuthenticationOk(),)
 
@@ -163,7 +170,9 @@ def _md5(user: str, secret: Md5Secret, known: bool, salt: bytes) -> Exchange:
 # SCRAM
 
 
-def _scram(user: str, secret: ScramSecret, known: bool, server_nonce: str) -> Exchange:
+def _scram(
+    user: str, secret: ScramSecret, known: bool, server_nonce: str, may: Callable[[], bool]
+) -> Exchange:
     """The server's side. In the words of RFC 5802: client-first, server-first, client-final, server-final."""
     reply = yield AuthenticationSASL((SCRAM_MECHANISM,))
     if not isinstance(reply, SASLInitialResponse):
@@ -187,7 +196,8 @@ def _scram(user: str, secret: ScramSecret, known: bool, server_nonce: str) -> Ex
     client_signature = _hmac(secret.stored_key, transcript)
     client_key = bytes(a ^ b for a, b in zip(client_signature, final.proof, strict=True))
     proved = hmac.compare_digest(hashlib.sha256(client_key).digest(), secret.stored_key)
-    if not (proved and known):
+    allowed = may()
+    if not (proved and known and allowed):
         raise _refused(user)
     server_final = f"v={_base64(_hmac(secret.server_key, transcript))}"
     return (AuthenticationSASLFinal(server_final.encode()), AuthenticationOk())

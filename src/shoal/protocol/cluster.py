@@ -135,13 +135,28 @@ class Proposed(msgspec.Struct, frozen=True, array_like=True, tag="proposed"):
     conflict: str | None = None
 
 
+class HasApplied(msgspec.Struct, frozen=True, array_like=True, tag="applied"):
+    """To the instance of that uuid: answer when you have applied the entry, and all that you let in before is done."""
+
+    index: int
+    uuid: str
+
+
+class News(msgspec.Struct, frozen=True, array_like=True):
+    """What an instance has seen of one user's logins since it told the last time."""
+
+    user_id: int
+    succeeded: bool  # before the failures, which are all since then
+    failures: int
+
+
+class LoginAttempts(msgspec.Struct, frozen=True, array_like=True, tag="attempts"):
+    """To all that are Online, at a bounded rate. It may get lost."""
+
+    news: tuple[News, ...]
+
+
 class ApplySchemaChange(msgspec.Struct, frozen=True, array_like=True, tag="ddl"):
-    """From the leader to who holds the table's rows: make it so, as far as your catalog shows it pending."""
-
-    version: int
-
-
-class RevertSchemaChange(msgspec.Struct, frozen=True, array_like=True, tag="undo"):
-    """It will be aborted: take back what was done."""
+    """From the leader to a master of the table's tier: make it so, as far as your catalog shows it pending."""
 
     version: int

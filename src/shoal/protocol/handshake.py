@@ -40,6 +40,7 @@ Role: TypeAlias = Literal["peer", "client"]
 Reason: TypeAlias = Literal["version", "cluster", "secret", "login", "malformed"]
 
 _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=255)]
+_Address: TypeAlias = Annotated[str, msgspec.Meta(max_length=300)]
 _Uuid: TypeAlias = Annotated[str, msgspec.Meta(max_length=36)]
 _Nonce: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 _Mac: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=PROOF_BYTES, max_length=PROOF_BYTES)]
@@ -53,6 +54,7 @@ class Introduction(msgspec.Struct, frozen=True, array_like=True):
     instance_uuid: _Uuid
     instance: _Name
     raft_id: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: has none yet
+    address: _Address = ""  # where it is dialled; it may have been elsewhere the last time
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):

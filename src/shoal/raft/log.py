@@ -95,6 +95,10 @@ class Log:
     def unsaved(self) -> tuple[Entry, ...]:
         return self.entries(Index(self.saved + 1))
 
+    def forget_unsaved(self) -> None:
+        assert self.commit <= self.saved, (self.commit, self.saved)
+        del self._entries[self.saved - self.mark.index :]
+
     def was_saved(self, last: Entry) -> None:
         """The disk has everything up to this entry; unless it was replaced here meanwhile."""
         if last.index > self.saved and self.term_at(last.index) == last.term:

@@ -288,6 +288,21 @@ class Node:
             if ready.save.membership is not None:
                 self._switch(ready.save.membership)
 
+    def give_up(self, ready: Ready) -> bool:
+        """The disk has refused to save it, and holds nothing of it. Instead of trying again for ever, a group's only member
+        forgets what it has proposed: nobody else has heard of it. False: somebody may have, so it must be tried again."""
+        assert self._taken
+        log = self.log
+        alone = self.is_leader and self.membership == Membership((self.id,), ())
+        # Without the entry that its term begins with, a leader could commit nothing.
+        if not alone or ready.install is not None or log.term_at(log.saved) != self.term:
+            return False
+        self._taken = False
+        log.forget_unsaved()
+        self._last_change = min(self._last_change, log.last_index)
+        self._uncommitted_bytes = 0
+        return True
+
     # --- what the shell tells --------------------------------------------------------------------
 
     def tick(self) -> None:
@@ -415,7 +430,8 @@ class Node:
             case Heartbeat():
                 self._follow(sender)
                 self._commit_up_to(message.commit)
-                self._send_after_save(sender, HeartbeatReply(self.term, message.round))
+                # It promises nothing but to be there, in this term: a slow disk is no silence.
+                self._send(sender, HeartbeatReply(self.term, message.round))
             case HeartbeatReply():
                 self._on_heartbeat_reply(sender, message)
             case TimeoutNow():

@@ -11,5 +11,5 @@ parsing them. explain.py shows a plan to people.
 
 All of it is a core: it sees a schema and a text, and no connection, clock or session.
 
-Not here yet: windows, DO blocks, procedures, and the distribution of a plan over replicasets.
+Not here yet: windows, DO blocks, CALL, and the distribution of a plan over replicasets.
 """

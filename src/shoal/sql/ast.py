@@ -13,7 +13,7 @@ texts that differ in literals only share one plan (normalise.py), and the slot s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -606,6 +606,125 @@ class RenameIndex:
     at: int
 
 
+@dataclass(frozen=True, slots=True)
+class CreateProcedure:
+    name: Name
+    if_not_exists: bool
+    parameters: tuple[TypeName, ...]
+    body: str  # one INSERT, UPDATE or DELETE
+    body_at: int | None  # where it begins in the text; None: it is written in another way there
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenameProcedure:
+    name: Name
+    parameters: tuple[TypeName, ...] | None  # None: not said
+    new_name: Name
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropProcedure:
+    name: Name
+    if_exists: bool
+    parameters: tuple[TypeName, ...] | None
+    wait: Wait
+    at: int
+
+
+# --- users, roles, rights ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    text: str = field(repr=False)
+    method: str | None  # "md5", "scram-sha256"; None: not said
+
+
+@dataclass(frozen=True, slots=True)
+class CreateUser:
+    user: Name
+    if_not_exists: bool
+    password: Password
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUserPassword:
+    user: Name
+    password: Password
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUserLogin:
+    user: Name
+    login: bool  # LOGIN, else NOLOGIN
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenameUser:
+    user: Name
+    new_name: Name
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropUser:
+    user: Name
+    if_exists: bool
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRole:
+    role: Name
+    if_not_exists: bool
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropRole:
+    role: Name
+    if_exists: bool
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrivilegeOn:
+    privilege: str  # create, alter, drop, read, write, execute
+    object_type: str  # table, user, role, procedure
+    object: Name | None  # None: all of the type
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    what: PrivilegeOn | Name  # a Name is a role
+    grantee: Name
+    wait: Wait
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    what: PrivilegeOn | Name
+    grantee: Name
+    wait: Wait
+    at: int
+
+
 # --- the rest ------------------------------------------------------------------------------------
 
 
@@ -716,10 +835,10 @@ class ExpelInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterUserPassword:
-    user: Name
-    password: str
-    method: str | None  # "md5", "scram-sha-256", …
+class AbortSchemaChange:
+    """ALTER SYSTEM ABORT SCHEMA CHANGE version: it isn't waited for any longer."""
+
+    version: int
     at: int
 
 
@@ -744,6 +863,9 @@ Statement = (
     | CreateIndex
     | DropIndex
     | RenameIndex
+    | CreateProcedure
+    | RenameProcedure
+    | DropProcedure
     | Begin
     | Commit
     | Rollback
@@ -758,11 +880,43 @@ Statement = (
     | Discard
     | AlterSystem
     | ExpelInstance
+    | AbortSchemaChange
+    | CreateUser
     | AlterUserPassword
+    | AlterUserLogin
+    | RenameUser
+    | DropUser
+    | CreateRole
+    | DropRole
+    | Grant
+    | Revoke
     | Explain
 )
 
-DDL: Final = (CreateTable, AlterTable, DropTable, Truncate, CreateIndex, DropIndex, RenameIndex)
+DDL: Final = (
+    CreateTable,
+    AlterTable,
+    DropTable,
+    Truncate,
+    CreateIndex,
+    DropIndex,
+    RenameIndex,
+    CreateProcedure,
+    RenameProcedure,
+    DropProcedure,
+)
+
+ACL: Final = (
+    CreateUser,
+    AlterUserPassword,
+    AlterUserLogin,
+    RenameUser,
+    DropUser,
+    CreateRole,
+    DropRole,
+    Grant,
+    Revoke,
+)
 
 
 def walk(root: object) -> Iterator[object]:
@@ -794,7 +948,7 @@ def depth(root: object) -> int:
 
 # What each node consists of, its place aside.
 _SLOTS: Final[dict[type, tuple[str, ...]]] = {
-    node: tuple(field.name for field in fields(node) if field.name != "at")
+    node: tuple(f.name for f in fields(node) if f.name != "at")
     for node in list(globals().values())
     if isinstance(node, type) and is_dataclass(node)
 }

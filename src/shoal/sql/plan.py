@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from shoal.catalog.rights import Privilege
 from shoal.catalog.schema import Index, Table
 from shoal.sql.ast import ConflictAction, JoinKind, LiteralKind, SetKind
 from shoal.types.sqltype import BOOLEAN, SqlType
@@ -71,6 +72,8 @@ class SessionFact(Enum):
     CONFIG_FILE_PATH = "config_file_path"  # TEXT or NULL
     RAFT_LEADER_ID = "raft_leader_id"  # INT or NULL
     RAFT_LEADER_UUID = "raft_leader_uuid"  # UUID or NULL
+    BUCKETS = "buckets"  # JSON: tier → its ranges of buckets
+    HEALTH = "health"  # JSON: instance's uuid → how it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +411,7 @@ class Bound:
     parameters: tuple[SqlType, ...]  # inferred
     parameter_oids: tuple[int, ...]  # as ParameterDescription shows them: the client's own where it gave one
     tables: tuple[Table, ...]  # all it reads or writes, each once, in order of appearance
+    needs: tuple[tuple[Privilege, Table], ...]  # what who runs it must be allowed to
     pinned: frozenset[int]  # literal slots whose values shaped the plan: another literal needs another plan
     volatile: bool  # calls a function whose answer can differ within one statement
     private: bool = (

@@ -11,7 +11,7 @@ types, and nothing of SQL texts' meaning, sessions or sockets.
 - directory.py, sqlite.py, translate.py: the files, connections, errors in the users' words;
 - writer.py, checkpoint.py, log.py: writing;
 - readers.py: reading;
-- tables.py, dropping.py: physical tables;
+- tables.py, table_versions.py, dropping.py: physical tables;
 - catalog_db.py, catalog_rows.py, raft_log.py: the cluster's log and what it adds up to;
 - catalog_snapshot.py, snapshot_files.py: the same for a member that the log no longer reaches;
 - functions.py and its kin: the SQL functions that generated text calls.

@@ -18,7 +18,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, cast
 
 import apsw
@@ -26,9 +26,9 @@ import msgspec
 
 from shoal.catalog import entries
 from shoal.catalog.apply import Applied, Catalog, apply, catalog_of_rows
-from shoal.catalog.entries import ChangeAuth, Nop, Record, RowChange
+from shoal.catalog.entries import Nop, Record, RowChange
 from shoal.catalog.schema import Table, TableId
-from shoal.catalog.system import PICO_USER, SYSTEM_TABLES, Row, json_text
+from shoal.catalog.system import SYSTEM_TABLES, Row
 from shoal.errors import DataCorrupted, Fault, ShoalError
 from shoal.raft.messages import (
     Entry,
@@ -146,6 +146,11 @@ class CatalogDb:
         with self._transaction():
             self._log.put_identity(identity)
 
+    def next_generation(self) -> int:
+        """Never the same twice in this directory."""
+        with self._transaction():
+            return self._log.next_generation()
+
     def begin(self, identity: MemberIdentity, save: Save) -> None:
         """The first save of a cluster, and whose directory this is from now on, at once."""
         self._save(save, identity)
@@ -228,21 +233,11 @@ class CatalogDb:
         record = entries.decode_record(entry.data) if entry.data else None
         asked = record.entry if record is not None else Nop()
         applied = apply(catalog, asked, index, term)
-        if isinstance(asked, ChangeAuth):
-            applied = replace(applied, changes=(self._changed_auth(asked),))
         self._rows.apply(catalog.schema, applied.changes)
         if applied.global_table is not None:
             # The old physical table stays: statements that were planned before may still have their turn.
-            before, after = applied.global_table
-            tables.migrate(self._connection, before, after, schema="main")
+            tables.conform(self._connection, applied.global_table, schema="main")
         return AppliedEntry(index, term, record, None, applied)
-
-    def _changed_auth(self, entry: ChangeAuth) -> RowChange:
-        row = self._rows.find(PICO_USER, (entry.user_id,))
-        if row is None:
-            raise Fault(f"user {entry.user_id} has no row in _pico_user")
-        auth = json_text([entry.method, entry.secret])
-        return RowChange(PICO_USER.id, (entry.user_id,), (*row[:3], auth, *row[4:]))
 
     def compact(self, index: Index) -> None:
         """Forgets the entries up to this one."""
@@ -250,15 +245,6 @@ class CatalogDb:
             return
         with self._transaction():
             self._log.compact(index)
-
-    def append(self, entry: entries.Entry, time: int) -> tuple[Index, Applied]:
-        """A log of one: nobody else has to agree."""
-        state = self._log.hard_state
-        index, term = Index(self.last_index + 1), Term(max(state.term, 1))
-        data = entries.encode_record(Record(time, (0, 0), entry))
-        made = Entry(index, term, EntryKind.NORMAL, data)
-        (done,) = self.save(Save(HardState(term, state.vote, index), (made,), (made,)))
-        return index, done.applied
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -382,6 +368,10 @@ class CatalogDb:
             connection.preupdate_hook(None, id="dry run")
         return DryRun(tuple(self._captured), rows, count)
 
+    def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = 100) -> None:
+        """For whoever counts the steps of a dry run."""
+        self._connection.set_progress_handler(callable, nsteps)
+
     def _capture(self, update: apsw.PreUpdate) -> None:
         found = _PHYSICAL.fullmatch(update.table_name)
         assert found is not None, update.table_name
@@ -401,7 +391,7 @@ class CatalogDb:
         with self._transaction(keep=False):
             if before is not None:
                 tables.refuse_missing_values(self._connection, before, after, schema="main")
-            tables.migrate(self._connection, before, after, schema="main")
+            tables.conform(self._connection, after, schema="main")
 
     def read(self, sql: str, bindings: Sequence[Stored] = ()) -> list[Row]:
         try:

@@ -12,6 +12,7 @@ Not here: transactions, and what committed entries do (catalog_db.py); what is s
 | membership | as of `applied`, in MessagePack |
 | mark_index, mark_term, mark_membership | where the log begins: all before was compacted |
 | raft_id, instance_uuid, cluster_uuid, cluster_name | whose directory this is |
+| gen | how many times an instance that keeps an audit log has started |
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ _AT_FIRST: Final[dict[str, Value]] = {
     "instance_uuid": None,
     "cluster_uuid": None,
     "cluster_name": None,
+    "gen": 0,
 }
 
 
@@ -171,6 +173,11 @@ class RaftLog:
     def put_identity(self, identity: MemberIdentity) -> None:
         for key, value in zip(MemberIdentity.__slots__, astuple(identity), strict=True):
             self._put(key, value)
+
+    def next_generation(self) -> int:
+        generation = cast(int, self._values["gen"]) + 1
+        self._put("gen", generation)
+        return generation
 
     def append(self, entries: Sequence[Entry]) -> None:
         """They replace what the log has from the first of them on."""

@@ -11,12 +11,13 @@ their meaning.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 
 import apsw
 
 from shoal.catalog.schema import BUCKET_COLUMN, Column, Index, KeyPart, Table
-from shoal.errors import NotNullViolation
+from shoal.errors import DataCorrupted, NotNullViolation
 from shoal.storage.translate import duplicate_in_new_index
 
 
@@ -66,8 +67,6 @@ def add_column(
 ) -> None:
     """NULL in the rows that exist; so a NOT NULL column needs an empty table."""
     where = schema or table.file
-    if column.physical in column_names(connection, table.physical, schema=where):
-        return
     nullable = "" if column.nullable else " NOT NULL"
     try:
         connection.execute(
@@ -87,48 +86,41 @@ def drop_table(connection: apsw.Connection, physical: str, *, schema: str) -> No
     connection.execute(f"DROP TABLE IF EXISTS {schema}.{physical}")
 
 
-def migrate(
-    connection: apsw.Connection, before: Table | None, after: Table | None, *, schema: str | None = None
-) -> None:
-    """Makes what `after` needs, and drops the indexes that only `before` had.
+def conform(connection: apsw.Connection, table: Table, *, schema: str | None = None) -> None:
+    """Makes the physical table what the catalog says: new, or out of any other form of the same generation.
 
-    The physical table of `before` stays, even when `after` has another: it is wanted until the change is
-    certain.
+    What a change that was aborted has left goes, its columns too: nobody could write into them. Of another
+    generation nothing is touched: it is wanted until a change is certain.
     """
-    if after is None:
+    where = schema or table.file
+    if not table_exists(connection, table.physical, schema=where):
+        create_table(connection, table, schema=where)
         return
-    where = schema or after.file
-    if before is None or before.physical != after.physical:
-        create_table(connection, after, schema=where)
-        return
-    numbers = set(before.by_number)
-    for column in sorted(after.columns, key=lambda column: column.number):
-        if column.number not in numbers:
-            add_column(connection, after, column, schema=where)
-    kept = {after.physical_index(index) for index in after.indexes}
-    for index in before.indexes:
-        if before.physical_index(index) not in kept:
-            drop_index(connection, before.physical_index(index), schema=where)
-    for index in after.indexes:
-        create_index(connection, after, index, schema=where)
+    wanted = {
+        table.physical_index(index): (index.unique, _key(table, index.parts)) for index in table.indexes
+    }
+    for name, definition in _indexes(connection, table.physical, schema=where):
+        if wanted.get(name) != definition:
+            drop_index(connection, name, schema=where)
+    types = {column.physical: column.type.sqlite_type for column in physical_columns(table)}
+    there = set()
+    for name, sqlite_type in _columns(connection, table.physical, schema=where):
+        if types.get(name) == sqlite_type:
+            there.add(name)
+        else:
+            _drop_column(connection, table, name, schema=where)
+    for column in physical_columns(table):
+        if column.physical not in there:
+            add_column(connection, table, column, schema=where)
+    for index in table.indexes:
+        create_index(connection, table, index, schema=where)
 
 
-def revert(connection: apsw.Connection, before: Table | None, after: Table, *, schema: str) -> None:
-    """Takes back what migrate() did, or did in part: nothing that only `after` has is left."""
-    if before is None or before.physical != after.physical:
-        drop_table(connection, after.physical, schema=schema)
-        return
-    kept = {before.physical_index(index) for index in before.indexes}
-    for index in after.indexes:
-        if after.physical_index(index) not in kept:
-            drop_index(connection, after.physical_index(index), schema=schema)
-    numbers = set(before.by_number)
-    existing = set(column_names(connection, after.physical, schema=schema))
-    for column in after.columns:
-        if column.number not in numbers and column.physical in existing:
-            connection.execute(f"ALTER TABLE {schema}.{after.physical} DROP COLUMN {column.physical}")
-    for index in before.indexes:  # of a DROP INDEX that went no further
-        create_index(connection, before, index, schema=schema)
+def _drop_column(connection: apsw.Connection, table: Table, name: str, *, schema: str) -> None:
+    physical = f"{schema}.{table.physical}"
+    if connection.execute(f"SELECT 1 FROM {physical} WHERE {name} IS NOT NULL LIMIT 1").get is not None:
+        raise DataCorrupted(f"{table.physical} has values in {name}, a column that the catalog doesn't know")
+    connection.execute(f"ALTER TABLE {physical} DROP COLUMN {name}")
 
 
 def refuse_missing_values(connection: apsw.Connection, before: Table, after: Table, *, schema: str) -> None:
@@ -162,8 +154,28 @@ def physical_tables(connection: apsw.Connection, *, schema: str) -> list[str]:
 
 
 def column_names(connection: apsw.Connection, physical: str, *, schema: str) -> list[str]:
-    rows = connection.execute("SELECT name FROM pragma_table_info(?, ?)", (physical, schema)).fetchall()
-    return [cast(str, row[0]) for row in rows]
+    return [name for name, _ in _columns(connection, physical, schema=schema)]
+
+
+def _columns(connection: apsw.Connection, physical: str, *, schema: str) -> list[tuple[str, str]]:
+    """Names and SQLite's types."""
+    rows = connection.execute("SELECT name, type FROM pragma_table_info(?, ?)", (physical, schema)).fetchall()
+    return cast("list[tuple[str, str]]", rows)
+
+
+def _indexes(
+    connection: apsw.Connection, physical: str, *, schema: str
+) -> Iterator[tuple[str, tuple[bool, str]]]:
+    """Names and definitions; without SQLite's own, of primary keys."""
+    rows = connection.execute(
+        "SELECT name, \"unique\" FROM pragma_index_list(?, ?) WHERE origin = 'c'", (physical, schema)
+    ).fetchall()
+    for name, unique in cast("list[tuple[str, int]]", rows):
+        parts = connection.execute(
+            "SELECT name || iif(\"desc\", ' DESC', '') FROM pragma_index_xinfo(?, ?) WHERE \"key\" ORDER BY seqno",
+            (name, schema),
+        ).fetchall()
+        yield name, (bool(unique), ", ".join(cast(str, part) for (part,) in parts))
 
 
 def _key(table: Table, parts: tuple[KeyPart, ...]) -> str:

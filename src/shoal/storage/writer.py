@@ -163,6 +163,8 @@ class _RolledBack(Exception):
 class Writer:
     """Takes works from any thread, runs them on its own. Made with the files opened, started by start()."""
 
+    clock = staticmethod(perf_counter)
+
     def __init__(
         self,
         files: SqliteFiles,
@@ -247,14 +249,17 @@ class Writer:
     def _run(self) -> None:
         queue = self._queue
         while (first := queue.get()) is not None:
-            if self._fault is None:
-                group = self._group(first)
-            else:
-                group = [first]
-                first.error = self._fault
-            self._deliver(group)
-            if self._fault is None:
-                self._checkpoint()
+            self._take_turn(first)
+
+    def _take_turn(self, first: Outcome[object]) -> None:
+        if self._fault is None:
+            group = self._group(first)
+        else:
+            group = [first]
+            first.error = self._fault
+        self._deliver(group)
+        if self._fault is None:
+            self._checkpoint()
 
     def _deliver(self, group: list[Outcome[object]]) -> None:
         posted = []
@@ -294,7 +299,7 @@ class Writer:
         queue = self._queue
         group.append(first)
         yield first
-        deadline = perf_counter() + _GROUP_SECONDS
+        deadline = self.clock() + _GROUP_SECONDS
         while not queue.empty():
             outcome = queue.get_nowait()
             if outcome is None:
@@ -302,7 +307,7 @@ class Writer:
                 return
             group.append(outcome)
             yield outcome
-            if len(group) >= _GROUP_WORKS or perf_counter() >= deadline:
+            if len(group) >= _GROUP_WORKS or self.clock() >= deadline:
                 return
 
     def _again(self, group: list[Outcome[object]], rolled_back: _RolledBack) -> None:

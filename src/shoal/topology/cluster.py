@@ -116,6 +116,15 @@ class Topology:
     def address(self, raft_id: int, kind: str) -> str | None:
         return self.addresses.get((raft_id, kind))
 
+    def masters(self, tier: str) -> list[Instance]:
+        """Of all replicasets of the tier, whether they own buckets or not, by name."""
+        names = {
+            replicaset.current_master
+            for replicaset in self.replicasets.values()
+            if replicaset.tier == tier and replicaset.state != "expelled"
+        }
+        return [self.instances[name] for name in sorted(names)]
+
     def owners(self, tier: str) -> list[Instance]:
         """The masters of the replicasets that own the tier's buckets, by name."""
         names = {

@@ -12,11 +12,13 @@ import pytest
 from shoal.catalog.apply import Catalog, apply
 from shoal.catalog.cas import Edge, Predicate, Range, Tail, conflict, written_ranges
 from shoal.catalog.entries import (
+    Acl,
     AddColumns,
-    ChangeAuth,
+    ChangePassword,
     ColumnSpec,
     CreateIndex,
     CreateTable,
+    CreateUser,
     DdlAbort,
     DdlCommit,
     DdlPrepare,
@@ -24,12 +26,16 @@ from shoal.catalog.entries import (
     DropIndex,
     DropTable,
     Entry,
+    Grant,
+    Granted,
     Nop,
     PartSpec,
     RenameTable,
+    Revoke,
     RowChange,
     SchemaChange,
 )
+from shoal.catalog.rights import Held, Rights, User, grant_change, revoke_change, user_change
 from shoal.catalog.schema import DEFAULT_TIER, Schema, Table, Tier
 from shoal.catalog.system import (
     PICO_DB_CONFIG,
@@ -351,14 +357,63 @@ def test_an_end_whose_beginning_is_forgotten(log: Log) -> None:
 # --- other entries -------------------------------------------------------------------------------
 
 
-def test_a_password_is_a_write_of_its_user(log: Log) -> None:
+def user_row(user_id: int, name: str, secret: str = "secret") -> RowChange:
+    return user_change(User(user_id, name, 0, "md5", secret, 1, is_role=False))
+
+
+def password(user_id: int) -> Acl:
+    name = f"user{user_id}"
+    return Acl(ChangePassword(user_id, name, "md5"), (user_row(user_id, name),), 1)
+
+
+def granted(grantee_id: int, table_id: int, *, revoke: bool = False) -> Acl:
+    held = Held("read", "table", table_id)
+    what = Granted(grantee_id, "somebody", *held, "something")
+    if revoke:
+        return Acl(Revoke(what), (revoke_change(grantee_id, held),), 1)
+    return Acl(Grant(what), (grant_change(grantee_id, held, 1),), 1)
+
+
+def test_a_change_of_rights_is_in_one_line_with_others_and_with_schema_changes(log: Log) -> None:
     base = log.last
-    change = ChangeAuth(5, "md5", "secret")
-    assert written_ranges(change) == (Range.of_key(PICO_USER.id, (5,)),)
-    log.append(change)
-    assert log.ask(change, since=base) is not None
-    assert log.ask(ChangeAuth(6, "md5", "secret"), since=base) is None
-    assert log.ask(dml(RowChange(PICO_USER.id, (5,), None)), since=base) is not None
+    log.append(granted(40, T))
+    assert log.ask(granted(41, U), since=base) is not None
+    assert log.ask(DdlPrepare(DropTable(U), 1), since=base) is not None
+    assert log.ask(granted(41, U), since=log.last) is None
+    base = log.append(Nop())
+    log.append(DdlPrepare(DropTable(U), 1))
+    assert log.ask(granted(41, U), since=base) is not None
+    log.apply()
+    base = log.last
+    assert log.ask(granted(41, T), since=base) is None
+    log.append(DdlCommit(log.pending()))
+    assert log.ask(granted(41, T), since=base) is not None
+
+
+def test_a_write_that_rests_on_rights_conflicts_with_their_change(log: Log) -> None:
+    rights = Rights().changed((user_row(40, "ann"), *granted(40, T).rows, *granted(2, T).rows))
+    member = grant_change(40, Held("execute", "role", 2), 1)
+    rights = rights.changed((member,))
+    basis = rights.basis(40)
+    base = log.last
+    log.append(granted(41, T), password(41))
+    assert log.ask(dml(u(1)), *basis, since=base) is None
+    for change in (granted(40, T, revoke=True), granted(2, T, revoke=True), password(40)):
+        base = log.last
+        log.append(change)
+        assert log.ask(dml(u(1)), *basis, since=base) is not None
+        assert log.ask(dml(u(1)), since=base) is None  # admin's rests on nothing
+        assert log.ask(dml(u(1)), *basis, since=log.last) is None
+    assert rights.basis(1) == ()
+
+
+def test_two_users_of_one_name(log: Log) -> None:
+    base = log.last
+    log.append(Acl(CreateUser(40, "ann", "md5"), (user_row(40, "ann"),), 1))
+    # It is found by the index of names, too.
+    assert log.ask(dml(user_row(41, "ann")), since=base) is not None
+    assert log.ask(dml(user_row(41, "bob")), since=base) is None
+    assert log.ask(dml(user_row(40, "bob")), since=base) is not None
     assert log.ask(dml(u(1)), Range(PICO_USER.id), since=base) is not None
 
 
@@ -428,13 +483,13 @@ def scanned(
         if index < first:
             continue
         if isinstance(other, DdlPrepare | DdlCommit | DdlAbort):
-            if index > predicate.index and is_schema_change:
+            if index > predicate.index and (is_schema_change or isinstance(entry, Acl)):
                 return True
             version = index if isinstance(other, DdlPrepare) else other.version
             changed = prepared[version]
             if index > min(predicate.index, applied) and changed in touched:
                 return True
-    changes = entry.changes if isinstance(entry, Dml) else ()
+    changes = entry.changes if isinstance(entry, Dml) else entry.rows if isinstance(entry, Acl) else ()
     if any(table not in schema.tables_by_id for table in touched):
         return True
     if any(not schema.tables_by_id[change.table_id].operable for change in changes):  # type: ignore[index]
@@ -455,8 +510,9 @@ def scanned(
 def _rows(entry: Entry) -> Iterator[RowChange]:
     if isinstance(entry, Dml):
         yield from entry.changes
-    elif isinstance(entry, ChangeAuth):
-        yield RowChange(PICO_USER.id, (entry.user_id,), None)
+    elif isinstance(entry, Acl):
+        yield from entry.rows
+        yield RowChange(PICO_PROPERTY.id, ("global_schema_version",), None)
 
 
 def _clash(table: Table, ours: Row, theirs: Row) -> bool:
@@ -508,7 +564,7 @@ class Chance:
         if what < 0.85:
             return dml(*self.changes())
         if what < 0.88:
-            return ChangeAuth(rng.randrange(3), "md5", "secret")
+            return rng.choice((password(rng.randrange(3)), granted(rng.randrange(3), T)))
         if what < 0.91:
             return Nop()
         if catalog.pending and rng.random() < 0.7:

@@ -6,12 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from shoal.catalog.apply import Catalog, after, apply, catalog_of_rows, check
-from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare, Entry, decode, encode
-from shoal.catalog.schema import BUCKET_ID_NAME, DEFAULT_TIER, Schema, Sharded, Table, Tier
-from shoal.catalog.system import PICO_TIER, SYSTEM_TABLES, tier_row
-from shoal.errors import ShoalError
-from shoal.sql.bind.ddl import bind_ddl
+from shoal.catalog.apply import ENDED_MAX, Catalog, after, apply, catalog_of_rows, check
+from shoal.catalog.entries import (
+    DdlAbort,
+    DdlCommit,
+    DdlPrepare,
+    Entry,
+    ProcedureChange,
+    decode,
+    encode,
+)
+from shoal.catalog.schema import BUCKET_ID_NAME, DEFAULT_TIER, Schema, Sharded, Table, Tier, TierName
+from shoal.catalog.system import (
+    PICO_ENDED_SCHEMA_CHANGE,
+    PICO_PROPERTY,
+    PICO_ROUTINE,
+    PICO_TIER,
+    SYSTEM_TABLES,
+    tier_row,
+)
+from shoal.errors import InvalidTableDefinition, ShoalError
+from shoal.sql.bind.schema_changes import bind_schema_change
 from shoal.sql.parser import parse_one
 from tests.scripts_runner import run_script, script_paths
 
@@ -77,6 +92,14 @@ def test_script(path: Path, rewrite: bool) -> None:
         ending = "commit"
         if text.startswith(("prepare ", "abort ")):
             ending, _, text = text.partition(" ")
+        if text == "properties":
+            return "\n".join(f"{row[0]} {row[1]}" for _, row in sorted(log.rows[PICO_PROPERTY.id].items()))
+        if text == "procedures":
+            found = log.rows[PICO_ROUTINE.id]
+            return "\n".join(" ".join(map(str, row)) for _, row in sorted(found.items())) or "none"
+        if text == "ended":
+            found = log.rows[PICO_ENDED_SCHEMA_CHANGE.id]
+            return "\n".join(" ".join(map(str, row)) for _, row in sorted(found.items()))
         if text == "tables":
             return "\n".join(line for t in user_tables(log.catalog) for line in describe(t)) or "none"
         if text.startswith("commit "):
@@ -85,7 +108,8 @@ def test_script(path: Path, rewrite: bool) -> None:
         before = log.catalog.schema
         try:
             statement = parse_one(text)
-            changes = bind_ddl(statement, before, 1, log.catalog.next_table_id)  # type: ignore[arg-type]
+            change = bind_schema_change(statement, before, 1, log.catalog.next_table_id)  # type: ignore[arg-type]
+            changes = () if change is None else (change,)
             if not changes:
                 return "nothing to do"
             lines = []
@@ -104,7 +128,10 @@ def test_script(path: Path, rewrite: bool) -> None:
                     assert log.catalog.schema == before
                     lines.append("aborted")
                 else:
-                    lines += describe(becomes) if becomes is not None else ["dropped"]
+                    if isinstance(change, ProcedureChange):
+                        lines.append("ok")
+                    else:
+                        lines += describe(becomes) if becomes is not None else ["dropped"]
         except ShoalError as error:
             at = f" @{error.position}" if error.position is not None else ""
             return f"{error.sqlstate} {error.message}{at}"
@@ -112,3 +139,30 @@ def test_script(path: Path, rewrite: bool) -> None:
         return "\n".join(lines)
 
     run_script(path, execute, rewrite)
+
+
+def test_of_the_changes_that_have_ended_the_latest_are_remembered() -> None:
+    log = Log()
+    versions: list[int] = []
+
+    def prepare(sql: str) -> int:
+        change = bind_schema_change(parse_one(sql), log.catalog.schema, 1, log.catalog.next_table_id)  # type: ignore[arg-type]
+        assert change is not None
+        return log.append(DdlPrepare(change, 1))
+
+    waits = prepare("CREATE TABLE waits (id INT PRIMARY KEY)")
+    for number in range(ENDED_MAX + 10):
+        versions.append(prepare(f"CREATE TABLE t{number} (id INT PRIMARY KEY)"))
+        log.append(DdlAbort(versions[-1], "XX000", "told to"))
+    log.append(DdlCommit(waits))
+    assert list(log.catalog.ended) == [*versions[-ENDED_MAX + 1 :], waits]
+    assert list(log.reloaded().ended) == list(log.catalog.ended), "the oldest is the first to be forgotten"
+    assert log.reloaded() == log.catalog
+
+
+def test_a_tier_without_buckets_holds_no_sharded_tables() -> None:
+    votes = Tier(TierName("votes"), bucket_count=0, is_default=False)
+    schema = Schema(0, {}, {DEFAULT_TIER: Tier(DEFAULT_TIER), votes.name: votes})
+    create = parse_one("CREATE TABLE t (id INT PRIMARY KEY) DISTRIBUTED BY (id) IN TIER votes")
+    with pytest.raises(InvalidTableDefinition, match="tier votes has no buckets"):
+        bind_schema_change(create, schema, 1, 1025)  # type: ignore[arg-type]

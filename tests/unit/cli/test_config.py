@@ -102,7 +102,6 @@ def test_sizes(size: str) -> None:
         ("zzz=1", "unknown option zzz (`shoal config default` lists them)"),
         ("wal_mode", "-c wal_mode: expected key=value"),
         ("tls_cert=server.crt", "-c tls_cert: tls_cert can't be set: TLS is not built yet"),
-        ("audit=file.log", "the audit log is not built yet"),
         ("peer=localhost", "peer is 'localhost', but must be a list of HOST:PORT"),
         ("peer=10.0.0.1:3301,0.0.0.0:3301", "that others can connect to"),
         ("peer=10.0.0.1:0", "that others can connect to"),
@@ -337,3 +336,11 @@ def test_a_secret_is_no_process_argument() -> None:
     assert "SHOAL_ADMIN_PASSWORD" in said
     assert "hunter2" not in said
     assert load(environment={"SHOAL_ADMIN_PASSWORD": "hunter2"}).admin_password == "hunter2"
+
+
+def test_where_the_audit_log_goes() -> None:
+    assert load().audit is None
+    for word in ("stdout", "-"):
+        assert load(assignments=[f"audit={word}"]).audit == "stdout"
+    assert load(assignments=["audit=logs/audit.log"]).audit == str(Path("logs/audit.log").absolute())
+    assert load(environment={"SHOAL_AUDIT": "/var/log/audit"}).audit == "/var/log/audit"

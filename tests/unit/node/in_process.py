@@ -125,7 +125,13 @@ class Client:
         self.received_bytes = 0
         node = inside.node
         self.session = Session(
-            node, self, self._frames, node.users[user], SessionSettings(user, settings), "shoal", pid
+            node,
+            self,
+            self._frames,
+            node.catalog.rights.by_name[user],
+            SessionSettings(user, settings),
+            "shoal",
+            pid,
         )
 
     # --- the session's side: a wire ---

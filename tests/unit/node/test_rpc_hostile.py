@@ -15,7 +15,7 @@ from scramp import ScramClient
 from shoal.node.rpc import Caller, LinkEvent, NotSent, Rejected, ReplyLost, Rpc, TimedOut
 from shoal.node.rpc.connection import Timing
 from shoal.node.rpc.rpc import STRANGERS_MAX
-from shoal.pgwire.auth import make_secret
+from shoal.pgwire.auth import NONCE_BYTES, Exchange, authenticate, make_secret
 from shoal.protocol.envelope import Ping, Pong
 from shoal.protocol.frames import FRAME_BYTES_MAX, STRANGER_FRAME_BYTES_MAX, frame
 from shoal.protocol.handshake import PROTOCOL_VERSION, Hello, Introduction, Proof, Welcome, dial
@@ -578,13 +578,20 @@ async def client(ground: Ground, at: str, user: str, password: str) -> Wire:
     return wire
 
 
-def users(user: str) -> str | None:
-    return {"ann": ANN, "bob": BOB, "odd": "no secret"}.get(user)
+def begin(user: str) -> Exchange:
+    kept = {"ann": ANN, "bob": BOB, "odd": "no secret"}.get(user)
+    return authenticate(user, kept, chance=b"c" * NONCE_BYTES, mock_key=b"mock", scram_only=True)
+
+
+async def victim_with_users(ground: Ground) -> tuple[Rpc, str]:
+    made, at = await victim(ground)
+    made.admit_clients(begin)
+    return made, at
 
 
 def test_a_client_logs_in_and_asks_what_is_for_clients() -> None:
     async def scenario(ground: Ground) -> None:
-        made, at = await victim(ground, user_secret=users)
+        made, at = await victim_with_users(ground)
         seen: list[Caller] = []
 
         class Count(msgspec.Struct, frozen=True, array_like=True, tag="count"):
@@ -616,7 +623,7 @@ def test_a_client_logs_in_and_asks_what_is_for_clients() -> None:
 )
 def test_a_client_that_does_not_know_the_password(user: str, password: str) -> None:
     async def scenario(ground: Ground) -> None:
-        _, at = await victim(ground, user_secret=users)
+        _, at = await victim_with_users(ground)
         with pytest.raises(TurnedAway) as refused:
             await client(ground, at, user, password)
         assert refused.value.args == ("login", "28P01", f"authentication failed for user '{user}'")
@@ -624,9 +631,25 @@ def test_a_client_that_does_not_know_the_password(user: str, password: str) -> N
     run(scenario)
 
 
+def test_a_client_that_may_not_stay() -> None:
+    async def scenario(ground: Ground) -> None:
+        made, at = await victim_with_users(ground)
+        wire = await client(ground, at, "ann", "open sesame")
+        peer = await ground.admitted(at)
+        made.end_clients(lambda user: user == "ann")
+        wire.put(0, 1, 1000, ["ping", b"x"])
+        assert await wire.heard() == [1, 1, ["pong", b"x"]]
+        made.end_clients(lambda user: user != "ann")
+        await wire.ends()
+        peer.put(0, 1, 1000, ["ping", b"y"])
+        assert await peer.heard() == [1, 1, ["pong", b"y"]]
+
+    run(scenario)
+
+
 def test_a_client_cannot_send_what_only_peers_send() -> None:
     async def scenario(ground: Ground) -> None:
-        made, at = await victim(ground, user_secret=users)
+        made, at = await victim_with_users(ground)
         received: list[bytes] = []
         made.on_one_way(lambda caller, payload: received.append(payload))
         wire = await client(ground, at, "ann", "open sesame")
@@ -639,7 +662,7 @@ def test_a_client_cannot_send_what_only_peers_send() -> None:
 
 def test_malformed_scram() -> None:
     async def scenario(ground: Ground) -> None:
-        _, at = await victim(ground, user_secret=users)
+        _, at = await victim_with_users(ground)
         for first in (b"", b"\xff", b"p=tls,,n=,r=abc", base64.b64encode(bytes(100))):
             wire = await ground.wire(at)
             wire.say(encode(Hello(PROTOCOL_VERSION, "client", Introduction("", "", "", ""), NONCE, "ann")))

@@ -119,7 +119,7 @@ def test_the_example_of_rfc_7677() -> None:
         make_secret("scram-sha256", "user", "pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
     )
     assert isinstance(secret, ScramSecret)
-    exchange = auth._scram("user", secret, True, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    exchange = auth._scram("user", secret, True, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", lambda: True)
     next(exchange)
     challenge = exchange.send(SASLInitialResponse("SCRAM-SHA-256", b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"))
     assert challenge == AuthenticationSASLContinue(

@@ -26,8 +26,8 @@ from shoal.protocol.handshake import (
 
 PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
 SECRET = b"0123456789abcdef0123456789abcdef"
-ONE = Introduction("shop", "", "a1", "i1", 0)
-TWO = Introduction("shop", "c7", "a2", "i2", 1)
+ONE = Introduction("shop", "", "a1", "i1", 0, "h1:1")
+TWO = Introduction("shop", "c7", "a2", "i2", 1, "h2:1")
 NONCE_1, NONCE_2 = bytes(range(32)), bytes(range(32, 64))
 
 

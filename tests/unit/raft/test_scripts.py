@@ -28,6 +28,7 @@ Then, one command per line (ids in a row: for each; `all`: for all):
     cut 1                  nobody hears 1, nor does 1 hear anybody;  cut 1→2: 2 doesn't hear 1;  heal
 
     slow 1                 a save that 1 begins from now on lasts until `saved 1`
+    refused 1              the disk is full: it gives up what it proposed, or begins the save again
     crash 1                it forgets what isn't saved;  crash 1 saved: the save under way is done, nothing is sent;
                            crash 1 installed: of the save under way only the snapshot
     restart 1
@@ -397,6 +398,16 @@ class Script:
             self.slow.discard(member.id)
             if member.ready is not None:
                 self.finish(member)
+
+    def do_refused(self, *ids: str) -> None:
+        for member in self.those(*ids):
+            assert member.ready is not None
+            last = member.node.log.last_index
+            if member.node.give_up(member.ready):
+                member.ready = None
+                self.say(f"{member.id} gives up {last - member.node.log.last_index} entries")
+            else:
+                self.say(f"{member.id} tries again")
 
     def do_crash(self, id: str, when: str = "") -> None:
         member = self.those(id)[0]

@@ -275,6 +275,16 @@ def _distribution(node: ast.DistributedBy | ast.DistributedGlobally | None) -> s
     return words("distributed", by, node.tier is not None and f"in tier {name(node.tier)}")
 
 
+def _password(node: ast.Password) -> str:
+    return words(f"password {string(node.text)}", node.method is not None and f"using {node.method}")
+
+
+def _granted(node: ast.PrivilegeOn | ast.Name) -> str:
+    if isinstance(node, ast.Name):
+        return name(node)
+    return words(node.privilege, node.object is not None and "on", node.object_type, name(node.object))
+
+
 def _wait(node: ast.Wait) -> str:
     return words(
         not node.globally and "wait applied locally",
@@ -359,6 +369,11 @@ def _alter_system(node: ast.AlterSystem) -> str:
 def _expel(node: ast.ExpelInstance) -> str:
     timeout = node.timeout is not None and f"option (timeout = {node.timeout})"
     return words("alter system expel instance", string(node.uuid), node.force and "force", timeout)
+
+
+def _routine(node: ast.RenameProcedure | ast.DropProcedure) -> str:
+    types = "" if node.parameters is None else f" ({', '.join(map(_type, node.parameters))})"
+    return name(node.name) + types
 
 
 def _explain(node: ast.Explain) -> str:
@@ -461,10 +476,49 @@ _TEXTS: dict[type, Callable[..., str]] = {
     ast.Deallocate: lambda node: f"deallocate {name(node.name) if node.name else 'all'}",
     ast.Discard: _discard,
     ast.AlterSystem: _alter_system,
+    ast.CreateProcedure: lambda node: words(
+        "create procedure",
+        node.if_not_exists and "if not exists",
+        name(node.name) + f" ({', '.join(map(_type, node.parameters))})",
+        f"as {string(node.body)}",
+        _wait(node.wait),
+    ),
+    ast.RenameProcedure: lambda node: words(
+        "alter procedure", _routine(node), f"rename to {name(node.new_name)}", _wait(node.wait)
+    ),
+    ast.DropProcedure: lambda node: words(
+        "drop procedure", node.if_exists and "if exists", _routine(node), _wait(node.wait)
+    ),
     ast.ExpelInstance: _expel,
+    ast.AbortSchemaChange: lambda node: f"alter system abort schema change {node.version}",
+    ast.CreateUser: lambda node: words(
+        "create user",
+        node.if_not_exists and "if not exists",
+        name(node.user),
+        _password(node.password),
+        _wait(node.wait),
+    ),
     ast.AlterUserPassword: lambda node: words(
-        f"alter user {name(node.user)} with password {string(node.password)}",
-        node.method and f"using {node.method}",
+        f"alter user {name(node.user)} with", _password(node.password), _wait(node.wait)
+    ),
+    ast.AlterUserLogin: lambda node: words(
+        f"alter user {name(node.user)} with", "login" if node.login else "nologin", _wait(node.wait)
+    ),
+    ast.RenameUser: lambda node: words(
+        f"alter user {name(node.user)} with rename to {name(node.new_name)}", _wait(node.wait)
+    ),
+    ast.DropUser: lambda node: words(
+        "drop user", node.if_exists and "if exists", name(node.user), _wait(node.wait)
+    ),
+    ast.CreateRole: lambda node: words(
+        "create role", node.if_not_exists and "if not exists", name(node.role), _wait(node.wait)
+    ),
+    ast.DropRole: lambda node: words(
+        "drop role", node.if_exists and "if exists", name(node.role), _wait(node.wait)
+    ),
+    ast.Grant: lambda node: words("grant", _granted(node.what), f"to {name(node.grantee)}", _wait(node.wait)),
+    ast.Revoke: lambda node: words(
+        "revoke", _granted(node.what), f"from {name(node.grantee)}", _wait(node.wait)
     ),
     ast.Explain: _explain,
 }

@@ -29,7 +29,7 @@ from shoal.sql.parser import parse
 from shoal.sql.plan import SessionFact
 from shoal.sql.program import Program, bindings
 from shoal.storage.functions import register, register_guard
-from shoal.storage.tables import create_table, migrate
+from shoal.storage.tables import conform, create_table
 from shoal.storage.translate import translate
 from shoal.types.datetimes import midnight, with_precision
 from shoal.types.sqltype import SqlType
@@ -198,9 +198,8 @@ class Database:
             version = self.schema.version + 1
             table = after(self.schema, change, version)
             assert table is not None, "scripts drop nothing"
-            before = self.schema.tables_by_id.get(table.id)
             connection = self.data if table.is_sharded else self.catalog
-            migrate(connection, before, table, schema=None if table.is_sharded else "main")
+            conform(connection, table, schema=None if table.is_sharded else "main")
             self.schema = self.schema.with_table(table, version)
 
     def table(self, name: str) -> Table:

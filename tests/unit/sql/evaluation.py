@@ -68,7 +68,7 @@ def run(connection: apsw.Connection, expr: plan.Expr, row: int, params: tuple[St
     block = plan.Block((plan.Output("e", expr),), SCAN, where, (), False, None, False)
     query = plan.Query((), block, (), None, None, ("e",), (expr.type,))
     bound = plan.Bound(
-        query, plan.Options(), (INT,) * len(params), (0,) * len(params), (TABLE,), frozenset(), False
+        query, plan.Options(), (INT,) * len(params), (0,) * len(params), (TABLE,), (), frozenset(), False
     )
     program = compile_program(bound, SCHEMA)
     ((value,),) = connection.execute(program.sql, bindings(program)(params, None, {})).fetchall()

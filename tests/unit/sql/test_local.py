@@ -124,7 +124,7 @@ def answers(database: Database, expr: plan.Expr, types: tuple[SqlType, ...], *pa
     grouped = isinstance(expr, plan.Aggregate)
     block = plan.Block((plan.Output("x", expr),), None, None, (), grouped, None, False)
     query = plan.Query((), block, (), None, None, ("x",), (expr.type,))
-    bound = plan.Bound(query, plan.Options(), types, tuple(t.oid for t in types), (), frozenset(), False)
+    bound = plan.Bound(query, plan.Options(), types, tuple(t.oid for t in types), (), (), frozenset(), False)
     compiled = compile_program(bound, database.schema)
     filled = bindings(compiled)(params, None, database.facts())
     ((answer,),) = database.run(compiled, filled)

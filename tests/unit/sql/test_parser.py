@@ -64,7 +64,7 @@ def shape(node: object) -> object:
     if isinstance(node, tuple):
         return tuple(shape(item) for item in node)
     if hasattr(node, "__dataclass_fields__"):
-        slots = [field for field in node.__dataclass_fields__ if field not in ("at", "slot")]
+        slots = [field for field in node.__dataclass_fields__ if field not in ("at", "body_at", "slot")]
         return (type(node).__name__, *(shape(getattr(node, slot)) for slot in slots))
     return node
 

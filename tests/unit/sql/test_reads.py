@@ -26,12 +26,13 @@ from shoal.sql.normalise import normalise
 from shoal.sql.parser import parse_one
 from shoal.sql.program import Program, bindings
 from shoal.storage.catalog_db import CatalogDb, DryRun
-from shoal.storage.functions import register, register_guard
-from shoal.storage.sqlite import Settings, SqliteFiles, WalMode, open_catalog
+from shoal.storage.functions import register
+from shoal.storage.sqlite import Settings, SqliteFiles, WalMode
 from shoal.types.text import text_decoder
 from shoal.types.values import Stored
 from tests.scripts_runner import run_script, script_paths
 from tests.unit.sql.database import Database
+from tests.unit.storage.log_of_one import append
 
 
 def _program(text: str, schema: Schema) -> Program:
@@ -97,11 +98,7 @@ class Cluster:
     """A log, its database, and the tail that its leader looks at."""
 
     def __init__(self, directory: Path) -> None:
-        connection = open_catalog(
-            SqliteFiles(directory), Settings(functions=register, wal_mode=WalMode.WRITE)
-        )
-        register_guard(connection, lambda: None)
-        self.db = CatalogDb(connection)
+        self.db = CatalogDb(SqliteFiles(directory), Settings(functions=register, wal_mode=WalMode.WRITE))
         self.tail = Tail(0)
         changes = [RowChange(PICO_TIER.id, (DEFAULT_TIER,), tier_row(Tier(DEFAULT_TIER)))]
         changes += [RowChange(PICO_TABLE.id, (t.id,), table_row(t)) for t in SYSTEM_TABLES]
@@ -114,7 +111,7 @@ class Cluster:
                 self.append(DdlCommit(self.append(DdlPrepare(change, 1))))
 
     def append(self, entry: Entry) -> int:
-        index, _ = self.db.append(entry, 0)
+        index, _ = append(self.db, entry)
         self.tail.append(index, entry)
         return index
 

@@ -93,11 +93,11 @@ class Reference:
             if change.row is not None:
                 rows[change.key] = change.row
         if applied.global_table is not None:
-            before, after = applied.global_table
-            if after is not None:
-                old = tables.get(after.physical, {})
-                missing = (None,) * (len(after.columns) - len(before.columns)) if before is not None else ()
-                tables[after.physical] = {key: (*row, *missing) for key, row in old.items()}
+            after = applied.global_table
+            before = self.catalog.schema.tables_by_id.get(after.id)
+            old = tables.get(after.physical, {})
+            missing = (None,) * (len(after.columns) - len(before.columns)) if before is not None else ()
+            tables[after.physical] = {key: (*row, *missing) for key, row in old.items()}
         kept = {t.physical for t in (*SYSTEM_TABLES, *global_tables(applied.catalog))}
         return replace(
             self,

@@ -14,21 +14,26 @@ import pytest
 from shoal.catalog import entries
 from shoal.catalog.apply import Catalog
 from shoal.catalog.entries import (
-    ChangeAuth,
+    Acl,
     ColumnSpec,
     CreateIndex,
+    CreateRole,
     CreateTable,
     DdlAbort,
     DdlCommit,
     DdlPrepare,
     Dml,
     DropTable,
+    Grant,
+    Granted,
     PartSpec,
     Record,
+    RenameUser,
     RowChange,
     SchemaChange,
     encode_record,
 )
+from shoal.catalog.rights import Held, User, grant_change, user_change
 from shoal.catalog.system import PICO_PROPERTY, PICO_TABLE, PICO_USER
 from shoal.errors import DataCorrupted, Fault, IoError, ObjectNotInPrerequisiteState, ShoalError
 from shoal.raft.messages import Entry, EntryKind, HardState, Index, RaftId, SnapshotMark, Term
@@ -39,6 +44,7 @@ from shoal.storage.raft_log import MemberIdentity
 from shoal.storage.sqlite import Settings, SqliteFiles
 from tests.unit.raft.store_conformance import Make, StoreConformance
 from tests.unit.storage.catalog_dump import dump, normal
+from tests.unit.storage.log_of_one import append
 
 CHUNK_BYTES = 1000
 
@@ -208,7 +214,11 @@ def test_a_member_that_slept_through_many_changes(pair: tuple[CatalogDb, Catalog
     alone.change(entries.DropIndex(1030, "equal by name"))
     alone.change(index(1030, "equal by weight", "weight", "id"))
     alone.change(create_table(1033, "sharded", sharded=True))
-    alone.append(ChangeAuth(7, "md5", "a secret"))
+    renamed = user_change(User(7, "anna", 0, "md5", "a secret", 1, is_role=False))
+    alone.append(Acl(RenameUser(7, "ann", "anna"), (renamed,), 1))
+    read = Held("read", "table", 1025)
+    granted = Granted(7, "anna", *read, "stayed")
+    alone.append(Acl(Grant(granted), (grant_change(7, read, 1),), 1))
     aborted = alone.append(DdlPrepare(DropTable(1032), 1))
     alone.append(DdlAbort(aborted, "XX000", "told to"))
     pending = [
@@ -259,6 +269,7 @@ def test_listeners_are_told_what_changed(pair: tuple[CatalogDb, CatalogDb]) -> N
         ("deleted", None),
         ("changed", ("changed", "1.0")),
         ("new", ("new", None)),
+        ("next_schema_version", ("next_schema_version", str(source.catalog.schema.version + 1))),
         ("next_table_id", ("next_table_id", "1026")),
         ("global_schema_version", ("global_schema_version", str(source.catalog.schema.version))),
     }
@@ -478,7 +489,7 @@ def test_the_size_of_the_log_is_known(pair: tuple[CatalogDb, CatalogDb]) -> None
     assert (db.log_count, db.log_bytes) == (3, 2 * size)
     Life(other).create(1025, "t")
     for _ in range(10):
-        other.append(entries.Nop(), 0)
+        append(other, entries.Nop())
     install(other, db)
     assert (db.log_count, db.log_bytes) == (0, 0)
 
@@ -490,9 +501,9 @@ def test_the_size_of_the_log_is_known(pair: tuple[CatalogDb, CatalogDb]) -> None
         Dml((RowChange(4711, (1,), (1,)),), 1),
         Dml((RowChange(1025, (3,), (3, "name 1", None)),), 1),  # a duplicate in the unique index
         Dml((RowChange(1025, (3,), (3, None, None)),), 1),
-        ChangeAuth(99, "md5", "x"),
+        Acl(CreateRole(99, "x"), (RowChange(PICO_USER.id, (99,), (99, None, 0, None, 1, "role")),), 1),
     ],
-    ids=["no such change", "no such table", "duplicate", "null", "no such user"],
+    ids=["no such change", "no such table", "duplicate", "null", "a user without a name"],
 )
 def test_an_entry_that_cannot_be_applied_is_a_fault(
     pair: tuple[CatalogDb, CatalogDb], wrong: entries.Entry

@@ -21,10 +21,10 @@ from shoal.catalog.schema import (
     Table,
     TableId,
 )
-from shoal.errors import NotNullViolation, NumericOutOfRange, UniqueViolation
+from shoal.errors import DataCorrupted, NotNullViolation, NumericOutOfRange, UniqueViolation
 from shoal.storage import tables
 from shoal.storage.dropping import Dropping, put_aside, put_aside_tables
-from shoal.types.sqltype import DATETIME, DECIMAL, DOUBLE, INT, TEXT
+from shoal.types.sqltype import DATETIME, DECIMAL, DOUBLE, INT, TEXT, SqlType
 from tests.unit.storage.open_storage import Do, Storage, storage
 
 BY_ID = Sharded((1,), DEFAULT_TIER, implicit=True)
@@ -173,7 +173,7 @@ def test_a_change_adds_columns_and_swaps_indexes(opened: Storage) -> None:
         indexes=(index(2, 3), index(3, -6)),
     )
     for _ in range(2):
-        do(opened, tables.migrate, before, after)
+        do(opened, tables.conform, after)
     assert opened.rows("SELECT c1, c6 FROM t1030_7") == [(1, None)]
     assert opened.rows("SELECT name FROM main.sqlite_schema WHERE type = 'index' ORDER BY name") == [
         ("t1030_7_i2",),
@@ -181,14 +181,14 @@ def test_a_change_adds_columns_and_swaps_indexes(opened: Storage) -> None:
     ]
     strict = replace(after, columns=(*after.columns, Column(7, "shape", TEXT, nullable=False)))
     with pytest.raises(NotNullViolation, match='column "shape" of table "goods" contains null values'):
-        do(opened, tables.migrate, after, strict)
+        do(opened, tables.conform, strict)
 
 
 def test_truncate_makes_a_new_generation_and_keeps_the_old(opened: Storage) -> None:
     before = table(1, indexes=(index(1, 2),))
     create(opened, before)
     after = replace(before, version=12, generation=12)
-    do(opened, tables.migrate, before, after)
+    do(opened, tables.conform, after)
     assert do(opened, tables.physical_tables, schema="main") == ["t1030_12", "t1030_7"]
     do(opened, tables.drop_table, "t1030_7", schema="main")
     do(opened, tables.drop_table, "t1030_7", schema="main")
@@ -230,12 +230,34 @@ def test_an_aborted_change_leaves_nothing(opened: Storage) -> None:
     columns = do(opened, tables.column_names, "t1030_7", schema="main")
     # Done as a whole, in part, or not at all: what is taken back is the same.
     for done in (after, replace(after, indexes=before.indexes), before):
-        do(opened, tables.migrate, before, done)
-        do(opened, tables.revert, before, after, schema="main")
+        do(opened, tables.conform, done)
+        do(opened, tables.conform, before)
         assert opened.rows(names) == was
         assert do(opened, tables.column_names, "t1030_7", schema="main") == columns
-    truncated = replace(before, version=12, generation=12)
-    do(opened, tables.migrate, before, truncated)
-    do(opened, tables.revert, before, truncated, schema="main")
-    assert opened.rows(names) == was
     assert opened.rows("SELECT c1, c2 FROM t1030_7") == [(1, "a")]
+
+
+def test_a_column_and_an_index_take_the_numbers_of_those_that_were_aborted(opened: Storage) -> None:
+    before = table(1)
+    create(opened, before)
+    opened.execute("INSERT INTO t1030_7 VALUES (1, 1, 'a', NULL, NULL, NULL)")
+
+    def widened(kind: SqlType, unique: bool) -> Table:
+        column = Column(6, "colour", kind, nullable=True)
+        return replace(before, columns=(*before.columns, column), indexes=(index(1, 6, unique=unique),))
+
+    do(opened, tables.conform, widened(TEXT, unique=True))
+    do(opened, tables.conform, widened(INT, unique=False))
+    opened.execute(
+        "INSERT INTO t1030_7 VALUES (1, 2, 'b', NULL, NULL, NULL, 7), (1, 3, 'c', NULL, NULL, NULL, 7)"
+    )
+    assert opened.rows("SELECT c6 FROM t1030_7 ORDER BY c1") == [(None,), (7,), (7,)]
+
+
+def test_a_column_with_values_is_never_dropped(opened: Storage) -> None:
+    after = replace(table(1), columns=(*table(1).columns, Column(6, "colour", TEXT, nullable=True)))
+    create(opened, after)
+    opened.execute("INSERT INTO t1030_7 VALUES (1, 1, 'a', NULL, NULL, NULL, 'red')")
+    with pytest.raises(DataCorrupted, match="has values in c6"):
+        do(opened, tables.conform, table(1))
+    assert opened.rows("SELECT c6 FROM t1030_7") == [("red",)]

@@ -13,7 +13,6 @@ import asyncio
 import enum
 import functools
 import math
-import secrets
 import socket
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
@@ -85,10 +84,11 @@ class Dialled(Connection):
         self.on_end: Callable[[Dialled], None] | None = None  # set when it is up
         self.pending: dict[int, Call[Any]] = {}
         self._address = address
-        self._exchange: Dialling = dial(ours, secrets.token_bytes(NONCE_BYTES), secret)
+        self._exchange: Dialling = dial(ours, shared.chance.randbytes(NONCE_BYTES), secret)
         self._last_id = 0
         self._handed_id = 0  # up to this one, requests may have left
         self._probed: int | None = None  # what had been heard when a sign of life was asked for
+        self._looking: asyncio.TimerHandle | None = None
 
     def other_side(self) -> str:
         return self._address
@@ -103,6 +103,7 @@ class Dialled(Connection):
             self.write(frame(self._exchange.send(payload)))
         except StopIteration as end:
             self.session(self._take_envelope)
+            self._look(-1)
             if not self.ready.done():
                 self.ready.set_result(end.value)
         except Refusal as error:
@@ -191,8 +192,17 @@ class Dialled(Connection):
             self._probe()
         return earliest
 
+    def _look(self, heard: int) -> None:
+        """One-way messages have no answers. Something between us may take them, and bring them to nobody."""
+        if not self.open:
+            return
+        if self.heard == heard:
+            self._probe()
+        timing = self.shared.timing
+        self._looking = self.loop.call_later(timing.quiet_seconds * timing.scale, self._look, self.heard)
+
     def _probe(self) -> None:
-        """A call timed out, and nothing has been heard since it was sent. Is anybody there?"""
+        """Nothing has been heard for a while, or since a call was sent that timed out. Is anybody there?"""
         if self._probed is not None or not self.open:
             return
         self._probed = self.heard
@@ -214,6 +224,8 @@ class Dialled(Connection):
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
         self._give_up(ConnectionResetError(self.reason))
         pending, self.pending = self.pending, {}
         for request_id, call in pending.items():
@@ -236,7 +248,6 @@ class Link:
         introduction: Callable[[], Introduction],
         secret: bytes,
         tell: Callable[[str, LinkEvent], None],
-        jitter: Callable[[], float],
     ) -> None:
         self.peer: Introduction | None = None  # who was there when it was up last
         self.trouble = ""  # why it isn't up, for people
@@ -246,7 +257,6 @@ class Link:
         self._introduction = introduction
         self._secret = secret
         self._tell = tell
-        self._jitter = jitter
         self._connection: Dialled | None = None  # while it is up
         self._waiting: list[Call[Any]] = []
         self._deadlines = Deadlines(shared.loop, self._expire)
@@ -316,7 +326,7 @@ class Link:
         timing = self._shared.timing
         # 2 ** 30 is past any bound, and no float's end.
         most = min(timing.backoff_seconds * 2.0 ** min(failures - 1, 30), timing.backoff_seconds_max)
-        return most * (0.5 + self._jitter() / 2)
+        return most * (0.5 + self._shared.chance.random() / 2)
 
     async def _dial(self) -> Dialled | None:
         timing = self._shared.timing

@@ -6,10 +6,10 @@ Not here: the proof (pgwire/auth.py), the order of the handshake (protocol/hands
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Generator
+from random import Random
 
-from shoal.pgwire.auth import NONCE_BYTES, SCRAM_MECHANISM, ScramSecret, authenticate, parse_secret
+from shoal.pgwire.auth import NONCE_BYTES, SCRAM_MECHANISM, Exchange, authenticate
 from shoal.pgwire.messages import (
     AuthenticationSASLContinue,
     AuthenticationSASLFinal,
@@ -19,14 +19,11 @@ from shoal.pgwire.messages import (
 from shoal.protocol.handshake import LogIn
 
 
-def login(user_secret: Callable[[str], str | None], mock_key: bytes) -> LogIn:
-    """`user_secret` gives what is kept of a user's password, None where nobody can log in."""
+def login(begin: Callable[[str], Exchange]) -> LogIn:
+    """`begin` gives the exchange with a user, which must be one of SCRAM."""
 
     def exchange(user: str, client_first: bytes) -> Generator[bytes, bytes, bytes]:
-        kept = user_secret(user)
-        if kept is not None and not isinstance(parse_secret(kept), ScramSecret):
-            kept = None  # an md5 secret proves nothing here; which users have one is nobody's business
-        steps = authenticate(user, kept, chance=secrets.token_bytes(NONCE_BYTES), mock_key=mock_key)
+        steps = begin(user)
         next(steps)
         challenge = steps.send(SASLInitialResponse(SCRAM_MECHANISM, client_first))
         assert isinstance(challenge, AuthenticationSASLContinue)
@@ -40,3 +37,11 @@ def login(user_secret: Callable[[str], str | None], mock_key: bytes) -> LogIn:
         raise AssertionError("SCRAM has two rounds")
 
     return exchange
+
+
+def nobody(chance: Random) -> LogIn:
+    """While nothing is known of users: none of them gets in."""
+    mock_key = chance.randbytes(32)
+    return login(
+        lambda user: authenticate(user, None, chance=chance.randbytes(NONCE_BYTES), mock_key=mock_key)
+    )

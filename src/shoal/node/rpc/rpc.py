@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-import secrets
 import socket
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
@@ -19,10 +18,11 @@ import msgspec
 from shoal.errors import Fault, ShoalError
 from shoal.node.rpc.connection import Shared, Timing, log
 from shoal.node.rpc.dialled import Link, LinkEvent
-from shoal.node.rpc.login import login
+from shoal.node.rpc.login import login, nobody
 from shoal.node.rpc.outcomes import NotSent
 from shoal.node.rpc.registry import Caller, Handle, Registry
 from shoal.node.rpc.served import Served
+from shoal.pgwire.auth import Exchange
 from shoal.protocol.envelope import Ping, Pong
 from shoal.protocol.handshake import Introduction, Refusal, Role
 
@@ -42,7 +42,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 class Rpc:
     """Lives on the event loop. `introduction` is asked for each connection anew, since an instance learns its
-    cluster's and its own ids only when it has joined. `user_secret` gives what is kept of a user's password."""
+    cluster's and its own ids only when it has joined. No client gets in before admit_clients()."""
 
     def __init__(
         self,
@@ -50,27 +50,25 @@ class Rpc:
         *,
         introduction: Callable[[], Introduction],
         secret: bytes,
-        user_secret: Callable[[str], str | None] = lambda user: None,
-        mock_key: bytes | None = None,
         on_fault: Callable[[Fault], None] | None = None,
         timing: Timing | None = None,
-        jitter: Callable[[], float] = random.random,
+        chance: random.Random | None = None,
     ) -> None:
         assert secret
         self.registry = Registry()
         self.introduction = introduction
         self.secret = secret
-        self.log_in = login(user_secret, mock_key or secrets.token_bytes(32))
+        self._shared = Shared(loop, timing or Timing(), chance or random.SystemRandom())
+        self.log_in = nobody(self._shared.chance)
         self._loop = loop
-        self._shared = Shared(loop, timing or Timing())
-        self._jitter = jitter
         self._on_fault = on_fault
         self._receive: Callable[[Caller, bytes], None] | None = None
         self._changed: Callable[[str, LinkEvent], None] | None = None
+        self._met: Callable[[Introduction], None] | None = None
         self._links: dict[str, Link] = {}
         self._servers: list[asyncio.Server] = []
-        self._served: set[Served] = set()
-        self._strangers: dict[Served, None] = {}  # in the order in which they came
+        self._served: dict[Served, None] = {}  # these two in the order in which they came
+        self._strangers: dict[Served, None] = {}
         self._said: dict[tuple[str, str], float] = {}
         self._closing = False
         self.handle(Ping, lambda caller, ping, deadline: Pong(ping.echo), roles=("peer", "client"))
@@ -82,12 +80,27 @@ class Rpc:
         when the deadline has passed or the caller is gone). What it raises is the caller's error."""
         self.registry.add(request_type, handle, roles)
 
+    def admit_clients(self, begin: Callable[[str], Exchange]) -> None:
+        """`begin` gives the exchange of SCRAM with a user."""
+        self.log_in = login(begin)
+
+    def end_clients(self, is_welcome: Callable[[str], bool]) -> None:
+        """Closes the connections of users that are not welcome any more. What they have asked is not answered."""
+        for connection in list(self._served):
+            user = connection.user
+            if user and not is_welcome(user):
+                connection.close(f"user {user!r} may not log in any more")
+
     def on_one_way(self, receive: Callable[[Caller, bytes], None]) -> None:
         self._receive = receive
 
     def on_link(self, changed: Callable[[str, LinkEvent], None]) -> None:
         """Told of every dial's outcome, and of every connection that breaks."""
         self._changed = changed
+
+    def on_peer(self, met: Callable[[Introduction], None]) -> None:
+        """Told who is there whenever a peer has proved itself, whichever side has dialled."""
+        self._met = met
 
     async def listen(self, listener: socket.socket) -> None:
         server = await self._loop.create_server(lambda: Served(self._shared, self), sock=listener)
@@ -144,11 +157,13 @@ class Rpc:
                 introduction=self.introduction,
                 secret=self.secret,
                 tell=self._tell,
-                jitter=self._jitter,
             )
         return link
 
     def _tell(self, address: str, event: LinkEvent) -> None:
+        peer = self.peer(address) if event is LinkEvent.UP else None
+        if peer is not None:
+            self._meet(peer)
         if self._changed is None:
             return
         try:
@@ -157,6 +172,14 @@ class Rpc:
             self.fault(fault)
         except Exception:
             log.exception("a bug met by the news that %s is %s", address, event.value)
+
+    def _meet(self, peer: Introduction) -> None:
+        if self._met is None:
+            return
+        try:
+            self._met(peer)
+        except Exception:
+            log.exception("a bug met by the news of who is there")
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -190,7 +213,7 @@ class Rpc:
             self._on_fault(fault)
 
     def arrived(self, connection: Served) -> None:
-        self._served.add(connection)
+        self._served[connection] = None
         if self._closing:
             connection.abort("the instance is stopping")
             return
@@ -200,12 +223,14 @@ class Rpc:
             oldest.abort("too many strangers")
         self._strangers[connection] = None
 
-    def admitted(self, connection: Served) -> None:
+    def admitted(self, connection: Served, caller: Caller) -> None:
         self._strangers.pop(connection, None)
+        if caller.role == "peer":
+            self._meet(caller.introduction)
 
     def left(self, connection: Served) -> None:
         self._strangers.pop(connection, None)
-        self._served.discard(connection)
+        self._served.pop(connection, None)
 
     def refusal(self, host: str, who: str, error: ShoalError) -> None:
         now = self._loop.time()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import secrets
 from collections.abc import Awaitable
 from typing import Final, Protocol
 
@@ -47,7 +46,7 @@ class Host(Protocol):
     def one_way(self, caller: Caller, payload: bytes) -> None: ...
     def fault(self, fault: Fault) -> None: ...
     def arrived(self, connection: Served) -> None: ...
-    def admitted(self, connection: Served) -> None: ...
+    def admitted(self, connection: Served, caller: Caller) -> None: ...
     def left(self, connection: Served) -> None: ...
     def refusal(self, host: str, who: str, error: ShoalError) -> None: ...
 
@@ -62,6 +61,11 @@ class Served(Connection):
         self._running: dict[int, tuple[asyncio.Future[msgspec.Struct], float]] = {}
         self._deadlines = Deadlines(self.loop, self._expire)
         self._address = "?"
+
+    @property
+    def user(self) -> str:
+        """Of a client that has logged in; else ""."""
+        return "" if self._caller is None or self._caller.role != "client" else self._caller.user
 
     def other_side(self) -> str:
         if self._caller is None:
@@ -85,7 +89,11 @@ class Served(Connection):
         try:
             if self._exchange is None:
                 self._exchange = answer(
-                    payload, host.introduction(), secrets.token_bytes(NONCE_BYTES), host.secret, host.log_in
+                    payload,
+                    host.introduction(),
+                    self.shared.chance.randbytes(NONCE_BYTES),
+                    host.secret,
+                    host.log_in,
                 )
                 self.write(frame(next(self._exchange)))
             else:
@@ -98,7 +106,7 @@ class Served(Connection):
             self._exchange = None
             self.session(self._take_envelope)
             self.write(frame(last))
-            host.admitted(self)
+            host.admitted(self, self._caller)
         except ShoalError as error:
             self._refuse(error)
 

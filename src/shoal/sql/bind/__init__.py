@@ -13,7 +13,7 @@ wishes for one, from left to right, what is before a select list first (paramete
 bind() knows no session but what BindSettings holds, and no clock: what only an execution can know stays a
 plan.Session.
 
-Not here yet: windows, DO blocks, procedures.
+Not here yet: windows, DO blocks, CALL.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from collections.abc import Sequence
 from shoal.catalog.schema import Schema
 from shoal.errors import StatementTooComplex
 from shoal.sql import ast, plan
-from shoal.sql.bind.binding import Binding, BindSettings
+from shoal.sql.bind.binding import Binding, BindSettings, Permit, everything
 from shoal.sql.bind.dml import bind_delete, bind_insert, bind_update
 from shoal.sql.bind.options import bind_options
 from shoal.sql.bind.query import bind_query
 from shoal.sql.bind.scope import Scope
 
-__all__ = ["BindSettings", "bind"]
+__all__ = ["BindSettings", "Permit", "bind"]
 
 _DEFAULTS = BindSettings()
 
@@ -39,9 +39,11 @@ def bind(
     schema: Schema,
     parameter_oids: Sequence[int] = (),
     settings: BindSettings = _DEFAULTS,
+    permit: Permit = everything,
 ) -> plan.Bound:
-    """The statement's plan. The OIDs are those of Parse: 0 where the client doesn't know."""
-    binding = Binding(schema, parameter_oids, settings, bind_query)
+    """The statement's plan. The OIDs are those of Parse: 0 where the client doesn't know. `permit` raises where who asks
+    may not."""
+    binding = Binding(schema, parameter_oids, settings, bind_query, permit)
     root: plan.Query | plan.Dml
     try:
         match statement:
@@ -62,6 +64,7 @@ def bind(
         parameters=binding.parameters.types,
         parameter_oids=binding.parameters.oids,
         tables=tuple(binding.tables.values()),
+        needs=tuple((privilege, table) for (privilege, _), table in binding.needs.items()),
         pinned=frozenset(binding.pinned),
         volatile=binding.volatile,
         private=binding.private,

@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from shoal.catalog.rights import Privilege
 from shoal.catalog.schema import Schema, Table
 from shoal.errors import CannotCoerce, ShoalError, UndefinedTable
 from shoal.sql import ast, plan
@@ -26,6 +28,13 @@ from shoal.sql.values import literal_value, natural_type
 from shoal.types import casts
 from shoal.types.datetimes import UTC, Zone
 from shoal.types.sqltype import TEXT, SqlType
+
+# Raises if who asks may not.
+Permit: TypeAlias = Callable[[Privilege, Table], None]
+
+
+def everything(privilege: Privilege, table: Table) -> None:
+    """Permits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +52,19 @@ class Binding:
         oids: Sequence[int],
         settings: BindSettings,
         bind_query: Callable[[Binding, ast.Query, Scope, Sequence[SqlType | None]], plan.Query],
+        permit: Permit,
     ) -> None:
         self.schema = schema
         self.settings = settings
         self.parameters = Parameters(oids)
         self.tables: dict[int, Table] = {}  # in order of appearance
+        self.needs: dict[tuple[Privilege, int], Table] = {}
         self.pinned: set[int] = set()
         self.volatile = False
         self.private = False
         self.depth = 0  # of the expression that is being bound
         self._bind_query = bind_query
+        self._permit = permit
         self._relations = self._ctes = self._unnamed = 0
         self._literals: dict[int, ast.Literal] = {}  # by slot
         self._subqueries: dict[int, plan.Query] = {}  # by the identity of their syntax
@@ -73,12 +85,21 @@ class Binding:
         self._unnamed += 1
         return "unnamed_subquery" if self._unnamed == 1 else f"unnamed_subquery_{self._unnamed - 1}"
 
-    def table(self, name: str, at: int) -> Table:
+    def table(self, name: str, at: int, *privileges: Privilege) -> Table:
+        """The table of that name, which the statement needs these privileges on. They are asked for before anybody looks
+        at its columns: who may not use a table doesn't learn from errors what is in it."""
         table = self.schema.tables.get(name)
         if table is None:
             raise UndefinedTable(f'table with name "{name}" not found', position=at + 1)
+        for privilege in privileges:
+            self.need(privilege, table, at)
         self.tables.setdefault(table.id, table)
         return table
+
+    def need(self, privilege: Privilege, table: Table, at: int) -> None:
+        with error_at(at):
+            self._permit(privilege, table)
+        self.needs.setdefault((privilege, table.id), table)
 
     # --- subqueries ---
 

@@ -8,7 +8,8 @@ carrying it out (node/ddl.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from shoal.catalog.entries import (
     AddColumns,
@@ -24,6 +25,7 @@ from shoal.catalog.entries import (
     SchemaChange,
     TruncateTable,
 )
+from shoal.catalog.rights import Privilege
 from shoal.catalog.schema import BUCKET_ID, BUCKET_ID_NAME, Schema, Sharded, Table
 from shoal.catalog.system import sql_type
 from shoal.errors import (
@@ -39,6 +41,7 @@ from shoal.errors import (
     UndefinedTable,
 )
 from shoal.sql import ast
+from shoal.sql.bind.binding import Permit, error_at, everything
 from shoal.types.sqltype import SqlType, array_of, type_of_name
 
 __all__ = ["bind_ddl", "resolve_type"]
@@ -71,9 +74,22 @@ def resolve_type(name: ast.TypeName) -> SqlType:
 
 
 def bind_ddl(
-    statement: DdlStatement, schema: Schema, owner: int, next_table_id: int
+    statement: DdlStatement,
+    schema: Schema,
+    owner: int,
+    next_table_id: int,
+    *,
+    permit: Permit = everything,
 ) -> tuple[SchemaChange, ...]:
-    """The changes that the statement asks for, in order; () when IF [NOT] EXISTS made it a no-op."""
+    """The changes that the statement asks for, in order; () when IF [NOT] EXISTS made it a no-op.
+
+    `permit` is asked before errors could tell somebody what is in a table that he may not touch; the rights that count
+    are looked at when the change is proposed (catalog/rights.py).
+    """
+    target = _target(statement, schema)
+    if target is not None:
+        with error_at(target[1].at):
+            permit(_NEEDED[type(statement)], target[0])
     match statement:
         case ast.CreateTable():
             return _create_table(statement, schema, owner, next_table_id)
@@ -96,6 +112,29 @@ def bind_ddl(
             if found is None:
                 return ()
             return (RenameIndex(found.id, statement.name.text, statement.new_name.text),)
+
+
+_NEEDED: Final[Mapping[type, Privilege]] = {
+    ast.AlterTable: Privilege.ALTER,
+    ast.DropTable: Privilege.DROP,
+    ast.Truncate: Privilege.WRITE,
+    ast.CreateIndex: Privilege.CREATE,
+    ast.DropIndex: Privilege.DROP,
+    ast.RenameIndex: Privilege.ALTER,
+}
+
+
+def _target(statement: DdlStatement, schema: Schema) -> tuple[Table, ast.Name] | None:
+    """The table that it would change, if it is there, and where that is said."""
+    match statement:
+        case ast.CreateTable():
+            return None
+        case ast.DropIndex() | ast.RenameIndex():
+            found = schema.indexes.get(statement.name.text)
+            return None if found is None or found[0].system else (found[0], statement.name)
+        case _:
+            named = schema.tables.get(statement.table.text)
+            return None if named is None or named.system else (named, statement.table)
 
 
 def _table(schema: Schema, name: ast.Name) -> Table:
@@ -279,6 +318,11 @@ def _sharding(
                 f'specified tier "{said.tier.text}" doesn\'t exist', position=said.tier.at + 1
             )
         tier = named
+    if not tier.bucket_count:
+        at = statement.at if said is None or said.tier is None else said.tier.at
+        raise InvalidTableDefinition(
+            f"tier {tier.name} has no buckets: it holds no rows of sharded tables", position=at + 1
+        )
     if said is None or not said.columns:
         return tuple(name for name in key if name != BUCKET_ID_NAME), tier.name, True
     seen: set[str] = set()

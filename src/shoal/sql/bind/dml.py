@@ -1,7 +1,7 @@
 """INSERT, UPDATE, DELETE: which columns get which values, and what may not be changed.
 
 Here: bind_insert(), bind_update(), bind_delete().
-Not here: who may write (node/), what a conflict does (local/), moving a row whose bucket changes.
+Not here: what a conflict does (local/), moving a row whose bucket changes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from shoal.catalog.rights import Privilege
 from shoal.catalog.schema import BUCKET_ID, BUCKET_ID_NAME, Column, Sharded, Table
 from shoal.errors import (
     DatatypeMismatch,
@@ -31,8 +32,10 @@ from shoal.types.sqltype import Kind, SqlType
 EXCLUDED = "excluded"
 
 
-def _target(binding: Binding, name: ast.Name, alias: ast.Name | None) -> tuple[Table, Relation]:
-    table = binding.table(name.text, name.at)
+def _target(
+    binding: Binding, name: ast.Name, alias: ast.Name | None, *privileges: Privilege
+) -> tuple[Table, Relation]:
+    table = binding.table(name.text, name.at, *privileges)
     shown_as = name.text if alias is None else alias.text
     return table, relation_of_table(binding.next_relation(), shown_as, table)
 
@@ -48,7 +51,7 @@ def _column(table: Table, name: ast.Name) -> Column:
 
 
 def bind_insert(binding: Binding, node: ast.Insert) -> plan.Insert:
-    table, relation = _target(binding, node.table, node.alias)
+    table, relation = _target(binding, node.table, node.alias, *_inserting(node))
     columns = _insert_columns(table, node.columns)
     listed = {column.number for column in columns}
     for column in table.columns:
@@ -63,6 +66,12 @@ def bind_insert(binding: Binding, node: ast.Insert) -> plan.Insert:
     return plan.Insert(
         table, relation.number, tuple(column.number for column in columns), source, on_conflict, returning
     )
+
+
+def _inserting(node: ast.Insert) -> tuple[Privilege, ...]:
+    """Rows that were there before are seen by DO UPDATE, and RETURNING is a kind of reading."""
+    sees_rows = node.on_conflict is not None and node.on_conflict.action is ast.ConflictAction.UPDATE
+    return (Privilege.WRITE, Privilege.READ) if sees_rows or node.returning else (Privilege.WRITE,)
 
 
 def _insert_columns(table: Table, names: tuple[ast.Name, ...]) -> tuple[Column, ...]:
@@ -182,7 +191,7 @@ def _conflict_target(table: Table, node: ast.OnConflict) -> tuple[int, ...]:
 
 
 def bind_update(binding: Binding, node: ast.Update) -> plan.Update:
-    table, relation = _target(binding, node.table, node.alias)
+    table, relation = _target(binding, node.table, node.alias, Privilege.READ, Privilege.WRITE)
     index = index_named(binding, table, node.indexed_by)
     source: plan.Source | None = None
     relations: tuple[Relation, ...] = (relation,)
@@ -238,7 +247,7 @@ def _assigned(binding: Binding, node: ast.Expr, column: Column, scope: Scope) ->
 
 
 def bind_delete(binding: Binding, node: ast.Delete) -> plan.Delete:
-    table, relation = _target(binding, node.table, node.alias)
+    table, relation = _target(binding, node.table, node.alias, Privilege.READ, Privilege.WRITE)
     index = index_named(binding, table, node.indexed_by)
     scope = Scope((relation,))
     where = None

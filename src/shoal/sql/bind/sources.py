@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
+from shoal.catalog.rights import Privilege
 from shoal.catalog.schema import Index, Table
 from shoal.errors import DuplicateAlias, InvalidColumnReference, UndefinedObject, WrongObjectType
 from shoal.sql import ast, plan
@@ -63,7 +64,7 @@ def _table(binding: Binding, item: ast.TableRef, outer: Scope) -> tuple[plan.Sou
         relation = Relation(binding.next_relation(), shown, columns_of(constants), item.at)
         source = plan.Derived(relation.number, constants, shown)
     else:
-        table = binding.table(name, item.at)
+        table = binding.table(name, item.at, Privilege.READ)
         relation = relation_of_table(binding.next_relation(), shown, table, item.at)
         source = plan.Scan(
             relation.number,

@@ -3,7 +3,7 @@
 Good for: keys and buckets. The comparison is of DECIMALs or DOUBLEs, so the column is cast, and a cast column
 uses no index and pins no bucket. Where the constant is an integer, nothing is lost by comparing integers.
 
-A DOUBLE stands for many integers beyond 2^53; there the comparison stays what it is.
+A DOUBLE stands for many integers from 2^53 on; there the comparison stays what it is.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _integer(expr: plan.Expr) -> int | None:
     value: Decimal | float
     if isinstance(expr.value, bytes) and expr.type.is_decimal:
         value = decimals.from_stored(expr.value)
-    elif isinstance(expr.value, float) and abs(expr.value) <= _EXACT_DOUBLES:
+    elif isinstance(expr.value, float) and abs(expr.value) < _EXACT_DOUBLES:
         value = expr.value
     else:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from shoal.errors import FeatureNotSupported, SqlSyntaxError, StatementTooComplex
-from shoal.sql.ast import Literal, LiteralKind, Name
+from shoal.sql.ast import Literal, LiteralKind, Name, Wait
 from shoal.sql.lexer import RESERVED, Token, TokenKind, tokenize, words
 
 T = TypeVar("T")
@@ -204,6 +204,14 @@ class Cursor:
         seconds = self.advance().value
         self.expect(")")
         return seconds
+
+    def _wait(self) -> Wait:
+        """[WAIT APPLIED {GLOBALLY | LOCALLY}] [OPTION (TIMEOUT = seconds)]"""
+        globally = True
+        if self.accept("wait"):
+            self.expect("applied")
+            globally = self.one_of("globally", "locally") == "globally"
+        return Wait(globally, self.timeout())
 
     # --- refusing ---
 

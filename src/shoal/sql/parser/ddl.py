@@ -310,11 +310,3 @@ class Ddl(Queries):
     def _one_object(self, statement: str) -> None:
         if self.token.key == ",":
             raise self.unsupported(f"{statement} of several at once")
-
-    def _wait(self) -> ast.Wait:
-        """[WAIT APPLIED {GLOBALLY | LOCALLY}] [OPTION (TIMEOUT = seconds)]"""
-        globally = True
-        if self.accept("wait"):
-            self.expect("applied")
-            globally = self.one_of("globally", "locally") == "globally"
-        return ast.Wait(globally, self.timeout())

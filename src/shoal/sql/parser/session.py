@@ -1,4 +1,4 @@
-"""Transactions, settings, prepared statements, users' passwords: what isn't about tables.
+"""Transactions, settings, prepared statements: what is about the session or the instance.
 
 Here: their clauses.
 Not here: which settings exist, what a transaction does (node/).
@@ -18,8 +18,6 @@ _ISOLATION_LEVELS: Final = (
     ("read", "committed"),
     ("read", "uncommitted"),
 )
-_PASSWORD_METHODS: Final = ("md5", "scram-sha-256", "chap-sha1", "ldap")
-_METHOD_KINDS: Final = (TokenKind.WORD, TokenKind.INTEGER)
 
 
 class Session(Cursor):
@@ -202,13 +200,18 @@ class Session(Cursor):
 
     # --- the instance ---
 
-    def alter_system(self, at: int) -> ast.AlterSystem | ast.ExpelInstance:
+    def alter_system(self, at: int) -> ast.AlterSystem | ast.ExpelInstance | ast.AbortSchemaChange:
         """Behind ALTER: SYSTEM {SET name {= | TO} value | RESET {name | ALL}} [FOR {ALL TIERS | TIER t}]
 
-        Or SYSTEM EXPEL INSTANCE 'uuid' [FORCE] [OPTION (TIMEOUT = seconds)]
+        Or SYSTEM EXPEL INSTANCE 'uuid' [FORCE] [OPTION (TIMEOUT = seconds)], SYSTEM ABORT SCHEMA CHANGE version
         """
         self.expect("system")
-        what = self.one_of("set", "reset", "expel")
+        what = self.one_of("set", "reset", "expel", "abort")
+        if what == "abort":
+            self.expect("schema", "change")
+            if self.token.kind is not TokenKind.INTEGER or len(self.token.value) > 18:
+                raise self.unexpected("the version of a schema change")
+            return ast.AbortSchemaChange(int(self.advance().value), at)
         if what == "expel":
             self.expect("instance")
             instance = self.string()
@@ -248,28 +251,3 @@ class Session(Cursor):
             return None
         self.expect("tier")
         return self.name("a tier")
-
-    def alter_user(self, at: int) -> ast.AlterUserPassword:
-        """Behind ALTER: USER u [WITH] PASSWORD 'p' [USING method]"""
-        self.expect("user")
-        user = self.name("a user")
-        self.accept("with")
-        if self.token.key != "password":
-            if self.token.kind is TokenKind.WORD:
-                raise self.unsupported(f"ALTER USER … {self.token.key.upper()}")
-            raise self.unexpected("PASSWORD")
-        self.advance()
-        password = self.string()
-        method: str | None = None
-        if self.accept("using"):
-            start = self.token
-            end = start.at
-            # scram-sha-256 is five tokens that touch each other.
-            while self.token.at == end and (self.token.kind in _METHOD_KINDS or self.token.key == "-"):
-                end = self.advance().end
-            if end == start.at:
-                raise self.unexpected("a password method")
-            method = self.text[start.at : end].lower()
-            if method not in _PASSWORD_METHODS:
-                raise self.unsupported(f"the password method {method}", start)
-        return ast.AlterUserPassword(user, password, method, at)

@@ -11,8 +11,8 @@ from typing import Final
 
 from shoal.sql import ast
 from shoal.sql.lexer import words
-from shoal.sql.parser.ddl import Ddl
-from shoal.sql.parser.dml import Dml
+from shoal.sql.parser.acl import Acl
+from shoal.sql.parser.procedures import Procedures
 from shoal.sql.parser.session import Session
 
 _FACETS: Final = frozenset(("logical", "buckets", "raw", "forward", "context"))
@@ -20,20 +20,20 @@ _POSTGRES_FACETS: Final = frozenset(("verbose", "costs", "settings", "timing", "
 
 # Known, and refused with their name (0A000). Their first word begins no statement of ours.
 _UNSUPPORTED: Final = words(
-    """do call copy prepare execute listen notify grant revoke backup audit lock vacuum
+    """do call copy prepare execute listen notify backup audit lock vacuum
     analyze checkpoint comment declare fetch move merge cluster reindex refresh import load security
     reassign"""
 )
 # The same of what CREATE, ALTER and DROP take.
 _UNSUPPORTED_OBJECTS: Final = words(
-    """schema database view materialized sequence function procedure routine aggregate trigger type domain
-    extension user role group policy publication subscription server tablespace cast collation conversion
+    """schema database view materialized sequence function routine aggregate trigger type domain
+    extension role group policy publication subscription server tablespace cast collation conversion
     operator rule statistics foreign language plugin event access text transform owned default recursive
     large"""
 )
 
 
-class Parser(Dml, Ddl, Session):
+class Parser(Procedures, Acl, Session):
     """The whole grammar, over one text."""
 
     def statement(self) -> ast.Statement:
@@ -47,41 +47,67 @@ class Parser(Dml, Ddl, Session):
     def top_query(self) -> ast.Query:
         return self.query(options=True)
 
-    def create(self) -> ast.CreateTable | ast.CreateIndex:
+    def create(
+        self,
+    ) -> ast.CreateTable | ast.CreateIndex | ast.CreateProcedure | ast.CreateUser | ast.CreateRole:
         at = self.expect("create").at
+        if self.token.key == "user":
+            return self.create_user(at)
+        if self.token.key == "role":
+            return self.create_role(at)
         if self.is_table():
             return self.create_table(at)
         if self.token.key == "index" or self.ahead("unique", "index"):
             return self.create_index(at)
+        if self.token.key == "procedure":
+            return self.create_procedure(at)
         if self.accept_all("or", "replace"):
             raise self.unsupported(f"CREATE OR REPLACE {self.token.key.upper()}".rstrip())
-        raise self._object_refused("CREATE", "TABLE or INDEX")
+        raise self._object_refused("CREATE", "TABLE, INDEX, PROCEDURE, USER or ROLE")
 
     def alter(
         self,
-    ) -> ast.AlterTable | ast.RenameIndex | ast.AlterSystem | ast.ExpelInstance | ast.AlterUserPassword:
+    ) -> (
+        ast.AlterTable
+        | ast.RenameIndex
+        | ast.RenameProcedure
+        | ast.AlterSystem
+        | ast.ExpelInstance
+        | ast.AbortSchemaChange
+        | ast.AlterUserPassword
+        | ast.AlterUserLogin
+        | ast.RenameUser
+    ):
         at = self.expect("alter").at
         match self.token.key:
             case "table":
                 return self.alter_table(at)
             case "index":
                 return self.alter_index(at)
+            case "procedure":
+                return self.alter_procedure(at)
             case "system":
                 return self.alter_system(at)
             case "user":
                 return self.alter_user(at)
             case _:
-                raise self._object_refused("ALTER", "TABLE, INDEX, SYSTEM or USER")
+                raise self._object_refused("ALTER", "TABLE, INDEX, PROCEDURE, SYSTEM or USER")
 
-    def drop(self) -> ast.DropTable | ast.DropIndex:
+    def drop(self) -> ast.DropTable | ast.DropIndex | ast.DropProcedure | ast.DropUser | ast.DropRole:
         at = self.expect("drop").at
         match self.token.key:
             case "table":
                 return self.drop_table(at)
             case "index":
                 return self.drop_index(at)
+            case "procedure":
+                return self.drop_procedure(at)
+            case "user":
+                return self.drop_user(at)
+            case "role":
+                return self.drop_role(at)
             case _:
-                raise self._object_refused("DROP", "TABLE or INDEX")
+                raise self._object_refused("DROP", "TABLE, INDEX, PROCEDURE, USER or ROLE")
 
     def _object_refused(self, verb: str, expected: str) -> Exception:
         key = self.token.key
@@ -141,6 +167,8 @@ _STATEMENTS: Final[dict[str, Callable[[Parser], ast.Statement]]] = {
     "alter": Parser.alter,
     "drop": Parser.drop,
     "truncate": Parser.truncate,
+    "grant": Parser.grant,
+    "revoke": Parser.revoke,
     "begin": Parser.begin,
     "start": Parser.begin,
     "commit": Parser.commit,
