@@ -290,12 +290,15 @@ class Node:
 
     def give_up(self, ready: Ready) -> bool:
         """The disk has refused to save it, and holds nothing of it. Instead of trying again for ever, a group's only member
-        forgets what it has proposed: nobody else has heard of it. False: somebody may have, so it must be tried again."""
+        forgets what it has proposed: nobody else has heard of it. False: somebody may have, or there is nothing to
+        forget, so it must be tried again."""
         assert self._taken
         log = self.log
         alone = self.is_leader and self.membership == Membership((self.id,), ())
         # Without the entry that its term begins with, a leader could commit nothing.
         if not alone or ready.install is not None or log.term_at(log.saved) != self.term:
+            return False
+        if log.saved == log.last_index:
             return False
         self._taken = False
         log.forget_unsaved()

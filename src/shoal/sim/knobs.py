@@ -55,6 +55,7 @@ class Knobs:
     # disk
     save_us: int
     uneven_disks: bool  # some are slower than others
+    full: float  # of a disk being full for a while
     batch: int  # messages in one pass of the loop
     compact_after: int  # entries
     compact_keep: int
@@ -117,6 +118,7 @@ def draw(rng: Random, instances: int | None = None) -> Knobs:
         drift=some(0.05, 0.5),
         save_us=pick((0, 0, 1_000, 30_000, 150_000)),
         uneven_disks=pick((False, True)),
+        full=some(0.002, 0.02),
         batch=pick((1, 1, 2, 64)),
         compact_after=pick((0, 1, 4, 16)),
         compact_keep=pick((0, 0, 2)),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shoal.sim.cluster import Cluster
 
 PASS_US: Final = 1_000  # how long messages are collected, where they come in batches
+_AGAIN_US: Final = 250_000  # until a save that the disk has refused is tried again
 _INBOX_MAX: Final = 200  # of a member that stands still; what comes then is lost
 
 Request: TypeAlias = Callable[[Node], None]  # a client's
@@ -58,6 +59,7 @@ class Member:
         self.timeouts = Timeouts(cluster.rng, cluster.knobs.collide)
         self.tick_us = int(TICK_US * (1 + cluster.knobs.drift * (cluster.rng.random() - 0.5)))
         self._slowness = cluster.rng.choice((0.1, 1.0, 4.0)) if cluster.knobs.uneven_disks else 1.0
+        self._full_until_us = 0
         self._inbox: list[Envelope | Request] = []
         self._pass_comes = False
         self._saving: Ready | None = None
@@ -262,11 +264,28 @@ class Member:
         self._complete(ready)
         self.pump()
 
+    def _refuses(self) -> bool:
+        """The disk is full, and takes nothing."""
+        chance, cluster = self._knobs.full, self._cluster
+        if not chance or not cluster.harmful:
+            return False
+        if self._rng.random() < chance:
+            self._full_until_us = cluster.now_us + int(self._rng.expovariate(1.0) * 5 * TICK_US)
+        return cluster.now_us < self._full_until_us
+
     def _complete(self, ready: Ready) -> None:
         """Makes it durable, and tells the core and the others."""
         node, disk, chance = self.node, self.disk, self._knobs.crash_at_save
         invariants = self._cluster.invariants
         assert node is not None
+        if self._refuses():
+            if node.give_up(ready):
+                self._cluster.tell(f"{self.id} can't save, and gives up what it alone knows")
+                self._saving = None
+            else:
+                self._cluster.tell(f"{self.id} can't save, and will try again")
+                self._cluster.in_us(_AGAIN_US, self._save_ends, (self.incarnation, ready))
+            return
         for chunk in ready.chunks:
             disk.keep_chunk(chunk.mark, chunk.offset, chunk.data)
         if self._dies(chance, "before a save"):

@@ -293,6 +293,11 @@ campaigns-with-an-unapplied-change: a member campaigns among members who are abo
     -  and not self._unapplied_change()
     +
 
+campaigns-on-though-it-knows-better: a candidate hears that its members are about to be others, and goes on
+    Node._learn_commit
+    - if self.role in (Role.PRE_CANDIDATE, Role.CANDIDATE) and self._unapplied_change():
+    + if False:
+
 removed-and-leads-on: a leader that is removed goes on
     Node._switch
     - if self.id not in membership.voters:
@@ -346,6 +351,15 @@ part-twice: a part of a snapshot that comes twice is taken twice
     - if len(state) != _STATE.size:
     + state = state[: _STATE.size]
     + if len(state) != _STATE.size:
+
+parts-mixed: a snapshot that waits to be installed gets the first parts of the next one
+    Node.take_ready
+    - chunks = self._chunks if self._install is None else self._install_chunks
+    + chunks = self._chunks
+    Node._on_chunk
+    - self._install_chunks += self._chunks
+    - self._chunks.clear()
+    + pass
 
 lost-offer: a snapshot that was offered is never offered again
     Node._offer_again
@@ -414,6 +428,11 @@ handing-over-never-ends: a handing over that fails blocks proposals for good
 
 # the disk, and who drives the core
 
+handing-over-puts-off-the-quorum: a leader that is asked to hand over checks its quorum later
+    Node.transfer_leadership
+    - self._transfer_elapsed = 0
+    + self._transfer_elapsed = self._election_elapsed = 0
+
 torn-save-taken-for-whole: a save that was cut off is found after a restart as far as it got
     Disk.tear
     - self._journal.append((torn, False))
@@ -430,6 +449,11 @@ applied-twice: how far the state is applied is found one too low
     - image = self._image
     + image = self._image
     + image.applied = max(image.mark.index, Index(image.applied - 1))
+
+gives-up-what-others-have: a leader whose disk is full forgets what it has proposed, whoever has it by now
+    Node.give_up
+    - alone = self.is_leader and self.membership == Membership((self.id,), ())
+    + alone = self.is_leader and log.commit <= log.saved
 
 install-keeps-the-log: a disk installs a snapshot, and keeps the entries that it had
     Disk._replay
