@@ -78,6 +78,7 @@ def test_a_frozen_one_is_known_by_its_silence(clusters: Clusters, timing_scale: 
     cluster.settle()
 
 
+@pytest.mark.slow
 def test_the_timeout_is_a_setting(clusters: Clusters, timing_scale: float) -> None:
     cluster, leader = started(clusters)
     leader.execute("ALTER SYSTEM SET governor_auto_offline_timeout = 4.5")
@@ -101,7 +102,7 @@ def test_a_leader_that_freezes(clusters: Clusters, timing_scale: float) -> None:
     cluster.settle()
 
 
-@pytest.mark.parametrize("dies", ["frozen", "killed"])
+@pytest.mark.parametrize("dies", ["frozen", pytest.param("killed", marks=pytest.mark.slow)])
 def test_the_leader_is_lost_together_with_another_one(
     clusters: Clusters, timing_scale: float, dies: str
 ) -> None:
@@ -195,7 +196,7 @@ def test_one_that_is_slow_stays_online(clusters: Clusters, timing_scale: float) 
     incarnation = row(leader, slow)["current_state"]
     with leader.connect() as connection, contextlib.ExitStack() as stack:
         stack.callback(slow.thaw)
-        deadline = time.monotonic() + 15 * timing_scale
+        deadline = time.monotonic() + 8 * timing_scale
         number = 0
         while time.monotonic() < deadline:
             slow.freeze()
@@ -211,4 +212,4 @@ def test_one_that_is_slow_stays_online(clusters: Clusters, timing_scale: float) 
 
 def test_a_busy_machine(clusters: Clusters) -> None:
     """The same for ten minutes is in tests/slow."""
-    stay_online(clusters(3), seconds=8)
+    stay_online(clusters(3), seconds=5)

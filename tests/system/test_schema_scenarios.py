@@ -221,7 +221,12 @@ def test_writes_to_a_table_that_is_being_changed(clusters: Clusters, timing_scal
 
 
 @pytest.mark.parametrize(
-    "change", ["TRUNCATE s", "CREATE INDEX s_v ON s (v)", "ALTER TABLE s ADD COLUMN w INT NOT NULL"]
+    "change",
+    [
+        "TRUNCATE s",
+        pytest.param("CREATE INDEX s_v ON s (v)", marks=pytest.mark.slow),
+        pytest.param("ALTER TABLE s ADD COLUMN w INT NOT NULL", marks=pytest.mark.slow),
+    ],
 )
 def test_an_admin_gives_up_a_change(clusters: Clusters, timing_scale: float, change: str) -> None:
     cluster, leader = started(clusters)
