@@ -102,6 +102,7 @@ def test_opcode_and_row_limits(instance: Instance) -> None:
         opcodes = r"Reached a limit on max executed vdbe opcodes. Limit: 500"
         refused(f"{many} OPTION (sql_motion_row_max = 50)", rows)
         refused(f"{many} OPTION (sql_vdbe_opcode_max = 500)", opcodes)
+        refused("SELECT v FROM t WHERE id = 1 OPTION (sql_vdbe_opcode_max = 1)", "Limit: 1")
         assert (
             len(connection.execute(f"{many} LIMIT 50 OPTION (sql_motion_row_max = 50)".encode()).fetchall())
             == 50
@@ -119,6 +120,58 @@ def test_opcode_and_row_limits(instance: Instance) -> None:
         refused(many, opcodes)
         admin.execute("ALTER SYSTEM RESET ALL")
         assert len(connection.execute(many.encode()).fetchall()) == 1000
+
+
+@pytest.mark.parametrize("where", ["", "DISTRIBUTED GLOBALLY"], ids=["sharded", "global"])
+def test_opcode_and_row_limits_of_writes(instance: Instance, where: str) -> None:
+    """What passes a limit is undone as a whole, and disturbs nothing else."""
+    name = "limited_global" if where else "limited"
+    with instance.connect() as admin, instance.connect() as connection:
+        admin.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT) {where}".encode())
+        ten = f"(VALUES {', '.join(f'({n})' for n in range(10))})"
+        admin.execute(f"INSERT INTO {name} SELECT n, 0 FROM {ten} AS d (n)".encode())
+
+        def content() -> tuple[int, int]:
+            found = admin.execute(f"SELECT count(*), sum(v)::int FROM {name}".encode()).fetchone()
+            assert found is not None
+            return found
+
+        def refused(sql: str, why: str) -> None:
+            before = content()
+            with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match=why):
+                connection.execute(sql.encode())
+            assert content() == before
+
+        opcodes = "Reached a limit on max executed vdbe opcodes. Limit: 30"
+        update, delete = f"UPDATE {name} SET v = v + 1", f"DELETE FROM {name}"
+        insert = f"INSERT INTO {name} SELECT a.n * 100 + b.n + 1000, 1 FROM {ten} AS a (n), {ten} AS b (n)"
+        long = f"INSERT INTO {name} VALUES {', '.join(f'({i}, 1)' for i in range(10_000, 10_300))}"
+        for sql in (update, f"{update} RETURNING v", delete, insert):
+            refused(f"{sql} OPTION (sql_vdbe_opcode_max = 30)", opcodes)
+        # By full key, there is no row at which to stop: it is counted at the end.
+        refused(f"{update} WHERE id = 3 OPTION (sql_vdbe_opcode_max = 1)", "Limit: 1")
+        # Rows that are inserted or answered would travel; rows that are changed where they are don't.
+        rows = r"Exceeded maximum number of rows \(5\) in virtual table"
+        refused(f"{insert} OPTION (sql_motion_row_max = 5)", rows)
+        refused(f"{update} RETURNING v OPTION (sql_motion_row_max = 5)", rows)
+        connection.execute(f"{update} OPTION (sql_motion_row_max = 5)".encode())
+        for setting, why in (("sql_motion_row_max = 5", rows), ("sql_vdbe_opcode_max = 30", opcodes)):
+            connection.execute(f"SET {setting}".encode())
+            for sql in (insert, long):
+                refused(f"{sql} OPTION (sql_motion_row_max = 0)" if "opcode" in setting else sql, why)
+            connection.execute("RESET ALL")
+        # The one that is refused takes nobody along who writes at the same time.
+        with connection.pipeline():
+            connection.execute(
+                f"INSERT INTO {name} VALUES (50, 1) OPTION (sql_vdbe_opcode_max = 10000)".encode()
+            )
+        count, total = content()
+        connection.execute(
+            f"{insert} OPTION (sql_vdbe_opcode_max = 100000, sql_motion_row_max = 100)".encode()
+        )
+        assert content() == (count + 100, total + 100)
+        connection.execute(long.encode())
+        assert content() == (count + 400, total + 400)
 
 
 def test_statement_timeout_and_cancel_of_everything_that_takes_long(

@@ -28,7 +28,7 @@ from shoal.errors import (
 )
 from shoal.node.block import warning
 from shoal.node.catalog_log import DEADLINE_SECONDS, Decision
-from shoal.node.execute import session_facts
+from shoal.node.execute import statement_facts
 from shoal.node.portals import Portal
 from shoal.pgwire.auth import SALT_BYTES, Method, make_secret
 from shoal.pgwire.messages import NoticeResponse
@@ -198,7 +198,7 @@ class Commands:
             schema,
             statement.facets,
             portal.values,
-            facts=session_facts(session.settings.zone, session.facts),
+            facts=statement_facts(session.settings.zone, session.facts),
             query_plan=node.query_plan,
             fmt=statement.fmt,
         )

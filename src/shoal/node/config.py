@@ -83,6 +83,7 @@ class Config:
     join_timeout: float  # seconds, as all that follow
     boot_timeout: float
     timing_scale: float  # multiplies every time that the instances of a cluster give each other
+    config_file: Path | None = field(default=None, compare=False)  # absolute; where some of this was found
 
     @property
     def founding_tiers(self) -> tuple[Tier, ...]:
@@ -631,6 +632,8 @@ def load(
     values = {opt.key: opt.parse(opt.default) for opt in OPTIONS}
     values.update((key, value) for key, (_, value) in chosen.items())
     config = _completed(values)
+    if file is not None:
+        config = replace(config, config_file=file.absolute())
     _check_together(config)
     _check_socket_path(config)
     return config
@@ -764,4 +767,6 @@ def _check_socket_path(config: Config) -> None:
         )
 
 
-assert tuple(_BY_KEY) == tuple(f.name for f in fields(Config)), "an option for each field, in their order"
+assert (*_BY_KEY, "config_file") == tuple(f.name for f in fields(Config)), (
+    "an option for each, in their order"
+)

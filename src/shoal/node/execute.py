@@ -10,16 +10,19 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 from shoal.catalog.entries import Dml
 from shoal.catalog.schema import Schema
 from shoal.errors import QueryCanceled, RetryableError, ShoalError
+from shoal.node.about import Fact
 from shoal.node.catalog_log import CatalogLog, Decision
 from shoal.node.statements import ManyRows, Prepared, refuse_unless_allowed
 from shoal.sql.plan import SessionFact
-from shoal.sql.program import Program
+from shoal.sql.program import Facts, Program
 from shoal.storage.catalog_db import CatalogDb, DryRun
+from shoal.storage.limits import NO_LIMITS, Limits, opcodes_between_looks, too_many_opcodes, too_many_rows
 from shoal.storage.writer import Outcome, Writer, WriteSession, WriteWork
 from shoal.types.datetimes import midnight, with_precision
 from shoal.types.values import Stored
@@ -62,12 +65,20 @@ def canceled_by_timeout() -> QueryCanceled:
     return QueryCanceled("canceling statement due to statement timeout")
 
 
+class CountsSteps(Protocol):
+    """A connection of SQLite: apsw's own, or what has one."""
+
+    def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = ...) -> None: ...
+
+
 class Control:
-    """Stops a statement that writes: when its client cancels it, or when it has taken too long."""
+    """Stops a statement that writes: when its client cancels it, when it has taken too long or has cost too much."""
 
-    __slots__ = ("_canceled", "_deadline", "_guard")
+    __slots__ = ("_canceled", "_deadline", "_guard", "_steps", "limits")
 
-    def __init__(self, guard: Guard, timeout_ms: int) -> None:
+    def __init__(self, guard: Guard, timeout_ms: int, limits: Limits = NO_LIMITS) -> None:
+        self.limits = limits
+        self._steps = 0  # of SQLite, in this statement
         self._guard = guard
         self._canceled: ShoalError | None = None
         self._deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms else None
@@ -81,14 +92,38 @@ class Control:
             raise self._canceled
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise canceled_by_timeout()
+        if self._steps > self.limits.opcodes > 0:
+            raise too_many_opcodes(self.limits.opcodes)
 
-    def watch(self, run: Callable[[], T]) -> T:
-        """Runs a statement that asks the guard itself, row by row."""
+    def watch(self, connection: CountsSteps, run: Callable[[], T]) -> T:
+        """Runs a statement that asks the guard itself, row by row. Its steps are counted, which never interrupts it."""
         self._guard.check = self.check
+        opcodes = self.limits.opcodes
         try:
-            return run()
+            if not opcodes:
+                return run()
+            every, self._steps = opcodes_between_looks(opcodes), 0
+
+            def count() -> bool:
+                self._steps += every
+                return False
+
+            connection.set_progress_handler(count, every)
+            try:
+                answer = run()
+            finally:
+                connection.set_progress_handler(None)
+            self.check()
+            return answer
         finally:
             self._guard.check = None
+
+    def refuse_too_many(self, tag: str, count: int, rows: Rows | None) -> None:
+        """Rows that travel: those of the answer, and those that an INSERT brings."""
+        most = self.limits.rows
+        travelling = len(rows) if rows is not None else count if tag == "INSERT" else 0
+        if travelling > most > 0:
+            raise too_many_rows(most, travelling)
 
 
 class Skipped(ShoalError):
@@ -98,20 +133,18 @@ class Skipped(ShoalError):
 class ProgramWork:
     """One DML statement on sharded data."""
 
-    __slots__ = ("_bindings", "_program", "control", "previous")
-
-    one_statement = True
+    __slots__ = ("_bindings", "_program", "control", "one_statement", "previous")
 
     def __init__(
         self,
         program: Program,
         bindings: Sequence[Stored],
-        guard: Guard,
-        timeout_ms: int,
+        control: Control,
         previous: Outcome[Written] | None = None,
     ) -> None:
         self.previous = previous  # of the same client's pipeline: if it failed, this one must not run
-        self.control = Control(guard, timeout_ms)
+        self.control = control
+        self.one_statement = control.limits is NO_LIMITS  # what it has cost is known when it has written
         self._program = program
         self._bindings = bindings
 
@@ -122,11 +155,15 @@ class ProgramWork:
         program, bindings, control = self._program, self._bindings, self.control
         control.check()
         if program.names:
-            rows = control.watch(lambda: session.returning(program.sql, bindings))
-            return Written(len(rows), rows)
-        if program.guarded:
-            return Written(control.watch(lambda: session.execute(program.sql, bindings)), None)
-        return Written(session.execute(program.sql, bindings), None)
+            rows = control.watch(session.connection, lambda: session.returning(program.sql, bindings))
+            written = Written(len(rows), rows)
+        elif program.guarded or not self.one_statement:
+            count = control.watch(session.connection, lambda: session.execute(program.sql, bindings))
+            written = Written(count, None)
+        else:
+            return Written(session.execute(program.sql, bindings), None)
+        control.refuse_too_many(program.tag, written.count, written.rows)
+        return written
 
 
 class ManyWork:
@@ -136,11 +173,15 @@ class ManyWork:
 
     one_statement = False
 
-    def __init__(self, many: ManyRows, guard: Guard, timeout_ms: int) -> None:
-        self.control = Control(guard, timeout_ms)
+    def __init__(self, many: ManyRows, control: Control) -> None:
+        self.control = control
         self._many = many
 
     def run(self, session: WriteSession) -> Written:
+        return self.control.watch(session.connection, lambda: self._run(session))
+
+    def _run(self, session: WriteSession) -> Written:
+        self.control.refuse_too_many("INSERT", sum(len(rows) for _, rows in self._many.groups), None)
         count = 0
         for sql, rows in self._many.groups:
             for start in range(0, len(rows), _SLICE_ROWS):
@@ -171,7 +212,8 @@ async def dml_on_global(
         rights = db.catalog.rights
         _refuse_changed_tables(program, db.catalog.schema)
         refuse_unless_allowed(prepared, rights)
-        dry = control.watch(lambda: db.dry_run(program.sql, bindings))
+        dry = control.watch(db, lambda: db.dry_run(program.sql, bindings))
+        control.refuse_too_many(program.tag, dry.count, dry.rows if program.names else None)
         found.append(dry)
         if not dry.changes:
             return None
@@ -219,24 +261,31 @@ async def write(writer: Writer, work: WriteWork[T]) -> T:
     return await future
 
 
-def session_facts(
-    zone: Zone, constant: Mapping[SessionFact, Stored]
-) -> Mapping[SessionFact, Callable[[int | None], Stored]]:
-    """What a statement may ask about its session. The clock is read once, here."""
+def session_facts(about: Mapping[SessionFact, Fact], user: str, database: str, pid: int) -> Facts:
+    """What the statements of a session may ask, but for the time. Of the instance they hear what is true when they ask."""
+    own: dict[SessionFact, Fact] = {
+        SessionFact.USER: lambda: user,
+        SessionFact.DATABASE: lambda: database,
+        SessionFact.BACKEND_PID: lambda: pid,
+    }
+    return {fact: partial(_at_any_precision, ask) for fact, ask in (*about.items(), *own.items())}
+
+
+def _at_any_precision(ask: Fact, precision: int | None) -> Stored:
+    return ask()
+
+
+def statement_facts(zone: Zone, of_session: Facts) -> Facts:
+    """The same with the time: the clock is read once, here."""
     now = time.time_ns() // 1000
 
     def instant(precision: int | None) -> Stored:
         return now if precision is None else with_precision(now, precision)
 
-    facts: dict[SessionFact, Callable[[int | None], Stored]] = {
-        fact: _always(value) for fact, value in constant.items()
+    return {
+        **of_session,
+        SessionFact.NOW: instant,
+        SessionFact.LOCAL_NOW: instant,
+        SessionFact.TODAY: lambda _precision: midnight(now, zone),
+        SessionFact.ZONE: lambda _precision: zone.name,
     }
-    facts[SessionFact.NOW] = instant
-    facts[SessionFact.LOCAL_NOW] = instant
-    facts[SessionFact.TODAY] = lambda _precision: midnight(now, zone)
-    facts[SessionFact.ZONE] = lambda _precision: zone.name
-    return facts
-
-
-def _always(value: Stored) -> Callable[[int | None], Stored]:
-    return lambda _precision: value

@@ -36,15 +36,16 @@ from shoal.node.execute import (
     canceled_by_timeout,
     canceled_by_user,
     dml_on_global,
-    session_facts,
+    statement_facts,
     write,
 )
 from shoal.node.portals import Portal
 from shoal.node.statements import ManyRows, Prepared, ResultShape, refuse_unless_allowed
 from shoal.pgwire.messages import EMPTY_QUERY_RESPONSE, PORTAL_SUSPENDED, command_complete
 from shoal.sql import ast
-from shoal.sql.plan import Const, Param
-from shoal.storage.readers import Batch, ReadLimits
+from shoal.sql.plan import Const, Options, Param
+from shoal.storage.limits import NO_LIMITS, Limits
+from shoal.storage.readers import Batch
 from shoal.storage.writer import Outcome
 from shoal.types.values import Stored
 
@@ -194,7 +195,9 @@ class Executing:
             session.out.append(self.point_read(prepared, portal.values, portal.literals, portal.shape))
             return
         values = self._values(portal)
-        portal.cursor = self._node.readers.open(prepared.sql, values, self._limits(portal))
+        portal.cursor = self._node.readers.open(
+            prepared.sql, values, self._limits(program.options, portal.values)
+        )
         self._read(portal, max_rows)
 
     def point_read(
@@ -226,22 +229,19 @@ class Executing:
         if not prepared.facts_needed:
             return fill(parameters, literals, _NO_FACTS)
         session = self._session
-        facts = session_facts(session.settings.zone, session.facts)
+        facts = statement_facts(session.settings.zone, session.facts)
         return fill(parameters, literals, facts)
 
-    def _limits(self, portal: Portal) -> ReadLimits:
+    def _limits(self, options: Options, parameters: Sequence[Stored]) -> Limits:
         """The nearest that was said: OPTION, then the session, then ALTER SYSTEM. Not said: no limit."""
-        session = self._session
-        program = portal.prepared.program
-        assert program is not None
-        options, settings, cluster = program.options, session.settings, self._node.cluster_settings
-        opcodes = _option(options.vdbe_opcode_max, portal.values)
+        settings, cluster = self._session.settings, self._node.cluster_settings
+        opcodes = _option(options.vdbe_opcode_max, parameters)
         if opcodes is None:
             opcodes = settings.opcode_max if settings.opcode_max is not None else cluster.sql_vdbe_opcode_max
-        rows = _option(options.motion_row_max, portal.values)
+        rows = _option(options.motion_row_max, parameters)
         if rows is None:
             rows = settings.row_max if settings.row_max is not None else cluster.sql_motion_row_max
-        return ReadLimits(opcodes=opcodes, rows=rows)
+        return Limits(opcodes=opcodes, rows=rows) if opcodes or rows else NO_LIMITS
 
     def _continue(self, portal: Portal, max_rows: int) -> None:
         """Execute on a portal that has been executed before."""
@@ -281,6 +281,13 @@ class Executing:
         portal = self._reading
         if portal is None:
             return  # closed since the batch was on its way
+        if batch.error is None and portal.prepared.catalog is not self._node.log.catalog:
+            # A right that went while it read, or waited for its thread: what comes from now on is not for this user.
+            try:
+                refuse_unless_allowed(portal.prepared, self._node.log.catalog.rights)
+            except ShoalError as error:
+                self._read_failed(portal, error)
+                return
         portal.count += batch.row_count
         portal.at += batch.row_count
         self._metrics.rows += batch.row_count
@@ -323,7 +330,9 @@ class Executing:
             return False
         portal.prepared = current = statements.current(portal.prepared, self._session.settings)
         portal.done = False
-        portal.cursor = self._node.readers.open(current.sql, self._values(portal), self._limits(portal))
+        assert current.program is not None
+        limits = self._limits(current.program.options, portal.values)
+        portal.cursor = self._node.readers.open(current.sql, self._values(portal), limits)
         self._fetch()
         return True
 
@@ -349,9 +358,12 @@ class Executing:
             return
         # Behind writes that aren't answered yet, it runs only if they all succeed.
         previous = self.pending[-1].outcome if self.pending else None
-        work = ProgramWork(
-            program, self._values(portal), self._node.guard, session.settings.statement_timeout_ms, previous
+        control = Control(
+            self._node.guard,
+            session.settings.statement_timeout_ms,
+            self._limits(program.options, portal.values),
         )
+        work = ProgramWork(program, self._values(portal), control, previous)
         outcome = self._node.writer.submit(work, self._on_written)
         portal.done = True
         behind: list[bytes] = []
@@ -423,13 +435,13 @@ class Executing:
             if await self._has_waited_for(table):
                 continue
             values, timeout_ms = self._values(portal), session.settings.statement_timeout_ms
+            limits = self._limits(program.options, portal.values)
             if table.is_sharded:
-                work = ProgramWork(program, values, node.guard, timeout_ms)
-                self._work = work.control
-                written = await write(node.writer, work)
+                self._work = control = Control(node.guard, timeout_ms, limits)
+                written = await write(node.writer, ProgramWork(program, values, control))
             else:
                 node.check_global_write(table)
-                self._work = control = Control(node.catalog_guard, timeout_ms)
+                self._work = control = Control(node.catalog_guard, timeout_ms, limits)
                 try:
                     with self.stoppable():
                         written = await dml_on_global(node.log, prepared, values, control)
@@ -537,14 +549,15 @@ class Executing:
         for privilege, table in many.needs:
             node.log.catalog.rights.refuse(session.user_id, privilege, table)
         self._metrics.statements += 1
-        work = ManyWork(many, node.guard, session.settings.statement_timeout_ms)
-        self._work = work.control
-        written = await write(node.writer, work)
+        limits = self._limits(_NO_OPTIONS, ())
+        self._work = control = Control(node.guard, session.settings.statement_timeout_ms, limits)
+        written = await write(node.writer, ManyWork(many, control))
         session.wrote()
         session.send(command_complete(f"INSERT 0 {written.count}"))
         return True
 
 
+_NO_OPTIONS: Final = Options()
 _SELECT_ONE: Final = command_complete("SELECT 1")
 _DML_TAGS: Final = frozenset(("INSERT", "UPDATE", "DELETE"))
 

@@ -20,7 +20,6 @@ import signal
 import socket
 import sys
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from shoal.catalog.schema import Schema, Sharded, Table, TableId, TierName
 from shoal.catalog.settings import ClusterSettings, changed, settings_of_rows
 from shoal.catalog.system import PICO_DB_CONFIG
 from shoal.errors import ConfigurationLimitExceeded, Fault, InsufficientPrivilege, ShoalError
+from shoal.node.about import facts_of
 from shoal.node.accounts import Accounts
 from shoal.node.applied import Applied
 from shoal.node.audit import Audit
@@ -53,13 +53,11 @@ from shoal.node.pg_server import PgServer
 from shoal.node.statements import Statements
 from shoal.protocol.cluster import Addresses
 from shoal.protocol.handshake import Introduction
-from shoal.sql.plan import SessionFact
 from shoal.storage.catalog_db import CatalogDb
 from shoal.storage.directory import InstanceDirectory
 from shoal.storage.functions import register, register_guard
 from shoal.storage.readers import PointReader
 from shoal.storage.sqlite import Settings, SqliteFiles, WalMode
-from shoal.types.values import Stored
 
 _log: Final = logging.getLogger(__name__)
 
@@ -143,15 +141,6 @@ class Node:
         self.aside = outside.aside(loop)
         self.tasks: set[asyncio.Task[None]] = set()  # of sessions, for statements that take several steps
         self.limits = Limits(lambda: self.cluster_settings)
-        self.facts: dict[SessionFact, Stored] = {
-            SessionFact.VERSION: (
-                f"Shoal {__version__} (PostgreSQL 15.0 compatible) on Python {sys.version.split()[0]}"
-            ),
-            SessionFact.RAFT_LEADER_ID: None,
-            SessionFact.RAFT_LEADER_UUID: None,
-            SessionFact.INSTANCE_DIR: str(config.instance_dir),
-            SessionFact.CONFIG_FILE_PATH: None,
-        }
 
     def join(self, cluster: Cluster) -> None:
         """From now on it is a member."""
@@ -193,9 +182,7 @@ class Node:
             scale=self.config.timing_scale,
         )
         cluster.rpc.admit_clients(lambda name: self.accounts.exchange(name, "RPC", scram_only=True))
-        self.facts[SessionFact.INSTANCE_UUID] = cluster.identity.instance_uuid
-        cluster.raft.on_role(self._on_leader)
-        cluster.on_topology.append(self._on_leader)
+        self.facts = facts_of(self.config, cluster)
         cluster.on_topology.append(self._on_mastership)
         self._masters_in: frozenset[TierName] = frozenset()
 
@@ -210,11 +197,6 @@ class Node:
         assert isinstance(table.distribution, Sharded), table
         self.cluster.refuse_foreign(table.distribution.tier)
         self.own_tables.refuse_unread(table)
-
-    def _on_leader(self) -> None:
-        leader = self.cluster.topology.by_raft_id.get(self.cluster.raft.leader)
-        self.facts[SessionFact.RAFT_LEADER_ID] = self.cluster.raft.leader or None
-        self.facts[SessionFact.RAFT_LEADER_UUID] = None if leader is None else uuid.UUID(leader.uuid).bytes
 
     @property
     def catalog(self) -> Catalog:

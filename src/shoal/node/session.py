@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol
 
@@ -36,6 +36,7 @@ from shoal.errors import (
     UndefinedStatement,
 )
 from shoal.node.block import Block
+from shoal.node.execute import session_facts
 from shoal.node.executing import Executing
 from shoal.node.portals import Portal
 from shoal.node.settings import SessionSettings
@@ -68,7 +69,6 @@ from shoal.pgwire.messages import (
 from shoal.pgwire.phases import EXTENDED, IDLE, SKIPPING, STEPS, Phase, frontend_type
 from shoal.sql import ast
 from shoal.sql.parser import Parsed
-from shoal.sql.plan import SessionFact
 from shoal.types.values import Stored
 
 if TYPE_CHECKING:
@@ -121,12 +121,9 @@ class Session:
     ) -> None:
         self.node = node
         self.user_id = user.id
+        self.user_name = user.name
         self.settings = settings
-        self._facts: dict[SessionFact, Stored] = {
-            SessionFact.USER: user.name,
-            SessionFact.DATABASE: database,
-            SessionFact.BACKEND_PID: pid,
-        }
+        self.facts = session_facts(node.facts, user.name, database, pid)
         self.block = Block()
         self.statements: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
@@ -274,7 +271,7 @@ class Session:
         """The statement at hand failed. The session goes on."""
         self._metrics.errors += 1
         if isinstance(error, InsufficientPrivilege):
-            self.node.audit.denied(str(self.facts[SessionFact.USER]), error)
+            self.node.audit.denied(self.user_name, error)
         elif isinstance(error, DataCorrupted):
             self.node.audit.damaged(error)
         self.block.fail()
@@ -367,11 +364,6 @@ class Session:
     def _end(self) -> None:
         self.close()
         self._wire.close()
-
-    @property
-    def facts(self) -> Mapping[SessionFact, Stored]:
-        """What it knows for as long as it lives, and what the instance knows now."""
-        return {**self.node.facts, **self._facts}
 
     @property
     def is_read_only(self) -> bool:

@@ -137,7 +137,8 @@ class Prepared:
         self.program = program
         self.fill = bindings(program)
         self.sql = program.sql
-        self.is_point_read = program.route is Route.POINT_READ
+        # A limit of its own is looked at where steps are counted. Those of the session are above what this one takes.
+        self.is_point_read = program.route is Route.POINT_READ and program.options.vdbe_opcode_max is None
         self.facts_needed = any(_asks_session(source) for source in program.binds)
         self.tag = program.tag
         self.take(program.parameters, program.parameter_oids)

@@ -28,6 +28,7 @@ from shoal.types.sqltype import (
     TEXT,
     UUID,
     SqlType,
+    array_of,
 )
 
 
@@ -200,6 +201,12 @@ OWN_FACTS: Final[Mapping[str, SessionFact]] = {
     "pico_config_file_path": SessionFact.CONFIG_FILE_PATH,
 }
 
+# f(name), a member of a JSON object that only the execution knows: that object, our function, its answer's type.
+MEMBERS: Final[Mapping[str, tuple[SessionFact, str, SqlType]]] = {
+    "_pico_bucket": (SessionFact.BUCKETS, "buckets_of_tier", array_of(JSON)),
+    "pico_instance_health_status": (SessionFact.HEALTH, "health_of_instance", JSON),
+}
+
 # The same answer always: what drivers ask when they connect or give a connection back to its pool.
 FIXED: Final[Mapping[str, tuple[SqlType, int | str]]] = {
     "current_schema": (TEXT, "public"),
@@ -208,7 +215,6 @@ FIXED: Final[Mapping[str, tuple[SqlType, int | str]]] = {
 }
 
 NOT_IMPLEMENTED: Final = frozenset({"current_time", "localtime"})
-NOT_YET: Final = frozenset({"pico_instance_health_status", "_pico_bucket"})
 
 # --- aggregates ----------------------------------------------------------------------------------
 

@@ -72,6 +72,8 @@ class SessionFact(Enum):
     CONFIG_FILE_PATH = "config_file_path"  # TEXT or NULL
     RAFT_LEADER_ID = "raft_leader_id"  # INT or NULL
     RAFT_LEADER_UUID = "raft_leader_uuid"  # UUID or NULL
+    BUCKETS = "buckets"  # JSON: tier → its ranges of buckets
+    HEALTH = "health"  # JSON: instance's uuid → how it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,6 +368,10 @@ class CatalogDb:
             connection.preupdate_hook(None, id="dry run")
         return DryRun(tuple(self._captured), rows, count)
 
+    def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = 100) -> None:
+        """For whoever counts the steps of a dry run."""
+        self._connection.set_progress_handler(callable, nsteps)
+
     def _capture(self, update: apsw.PreUpdate) -> None:
         found = _PHYSICAL.fullmatch(update.table_name)
         assert found is not None, update.table_name

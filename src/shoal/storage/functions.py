@@ -35,6 +35,7 @@ from shoal.errors import (
     ProgramLimitExceeded,
     ShoalError,
     SubstringError,
+    UndefinedObject,
 )
 from shoal.storage.aggregate_functions import AGGREGATES, OF_AGGREGATES
 from shoal.topology.buckets import bucket_function
@@ -48,6 +49,8 @@ __all__ = ["FUNCTIONS", "register", "register_guard"]
 Function: TypeAlias = Callable[..., Any]
 
 _write_json: Final = msgspec.json.Encoder().encode
+_read_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_read_items: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 TEXT_LENGTH_MAX: Final = 100_000_000
 
@@ -95,6 +98,23 @@ def _row_met_twice() -> NoReturn:
         "ON CONFLICT DO UPDATE command cannot affect row a second time",
         hint="Ensure that no rows proposed for insertion within the same command have duplicate key values.",
     )
+
+
+# --- of the cluster ------------------------------------------------------------------------------
+
+
+def _buckets_of_tier(document: str, tier: str | None) -> bytes:
+    if tier is None:
+        raise InvalidParameterValue("_pico_bucket: tier name is null")
+    ranges = _read_members(document).get(tier)
+    if ranges is None:
+        raise UndefinedObject(f"_pico_bucket: tier '{tier}' doesn't exist")
+    return arrays.pack([bytes(range_).decode() for range_ in _read_items(ranges)])
+
+
+def _health_of_instance(document: str, uuid: str | None) -> str | None:
+    found = None if uuid is None else _read_members(document).get(uuid)
+    return None if found is None else bytes(found).decode()
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -386,6 +406,8 @@ FUNCTIONS: Final[Mapping[str, tuple[tuple[int, Function], ...]]] = {
     "shoal_negative_offset": ((0, _raises(InvalidRowCountInOffset, "OFFSET must not be negative")),),
     "shoal_negative_length": ((0, _raises(SubstringError, NEGATIVE_LENGTH)),),
     "shoal_row_met_twice": ((0, _row_met_twice),),
+    "shoal_buckets_of_tier": ((2, _buckets_of_tier),),
+    "shoal_health_of_instance": ((2, _health_of_instance),),
     "shoal_null_key": ((2, _null_key),),
     "shoal_unsigned": ((1, _unsigned),),
     # numbers

@@ -31,14 +31,20 @@ import apsw
 
 from shoal.errors import (
     AdminShutdown,
-    ConfigurationLimitExceeded,
     InternalError,
     QueryCanceled,
     ShoalError,
     TooManyConnections,
 )
+from shoal.storage.limits import (
+    NO_LIMITS,
+    Limits,
+    opcodes_between_looks,
+    too_many_opcodes,
+    too_many_rows,
+)
 from shoal.storage.sqlite import Settings, SqliteFiles, close, open_reader
-from shoal.storage.translate import Naming, too_many_opcodes, translate
+from shoal.storage.translate import Naming, translate
 from shoal.types.values import Stored
 
 _log: Final = logging.getLogger(__name__)
@@ -57,23 +63,11 @@ _FIRST_PIECE_ROWS: Final = 16
 _CACHE_SHARES: Final = 8
 _CACHE_BYTES_MIN: Final = 4 << 20
 
-_OPCODE_CHECKS: Final = 16  # how often a limit on opcodes is looked at on the way to it
 # Between two looks whether the statement is still wanted: some 20 ms of work, in which a look costs nothing.
 _OPCODES_UNWATCHED_MAX: Final = 1_000_000
 
 _THREADS_BUSY_SECONDS: Final = 0.010  # a job that waits longer has met long steps only: one more thread
 _THREAD_IDLE_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadLimits:
-    """0 is no limit."""
-
-    opcodes: int = 0  # sql_vdbe_opcode_max
-    rows: int = 0  # of the answer
-
-
-NO_LIMITS: Final = ReadLimits()
 
 
 class Batch:
@@ -111,7 +105,7 @@ class _Connection:
         every = _OPCODES_UNWATCHED_MAX
         if opcodes:
             # SQLite counts on from the statement's last execution, so the first look may come early by one.
-            every = max(1, min(every, opcodes // _OPCODE_CHECKS))
+            every = min(every, opcodes_between_looks(opcodes))
             self._checks_left = -(-opcodes // every) + 1
         self.sqlite.set_progress_handler(self._check, every)
 
@@ -142,7 +136,7 @@ class _Connection:
 class ReadCursor:
     """One SELECT and its snapshot. Used by one thread (the loop's); batches come by `post`."""
 
-    def __init__(self, pool: ReaderPool, sql: str, bindings: Bindings, limits: ReadLimits) -> None:
+    def __init__(self, pool: ReaderPool, sql: str, bindings: Bindings, limits: Limits) -> None:
         self._pool = pool
         self._sql = sql
         self._bindings = bindings
@@ -242,10 +236,7 @@ class ReadCursor:
             piece = cast("list[Row]", list(islice(cursor, wanted)))
             batch.row_count += len(piece)
             if self._limits.rows and self._row_count + batch.row_count > self._limits.rows:
-                raise ConfigurationLimitExceeded(
-                    f"Exceeded maximum number of rows ({self._limits.rows}) in virtual table:"
-                    f" {self._row_count + batch.row_count}"
-                )
+                raise too_many_rows(self._limits.rows, self._row_count + batch.row_count)
             if piece:
                 if encode is not None:
                     part = encode(piece)
@@ -337,7 +328,7 @@ class ReaderPool:
         self._watching = False
         self._stopping = False
 
-    def open(self, sql: str, bindings: Bindings = (), limits: ReadLimits = NO_LIMITS) -> ReadCursor:
+    def open(self, sql: str, bindings: Bindings = (), limits: Limits = NO_LIMITS) -> ReadCursor:
         """A cursor on one SELECT. Nothing runs before its first fetch()."""
         return ReadCursor(self, sql, bindings, limits)
 

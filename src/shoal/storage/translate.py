@@ -18,7 +18,6 @@ import apsw
 from shoal.catalog.schema import BUCKET_ID, BUCKET_ID_NAME, Column, Table
 from shoal.errors import (
     CheckViolation,
-    ConfigurationLimitExceeded,
     DataCorrupted,
     DatatypeMismatch,
     DiskFull,
@@ -163,10 +162,6 @@ def duplicate_in_new_index(table: Table, index_name: str) -> UniqueViolation:
 
 def statement_timeout() -> QueryCanceled:
     return QueryCanceled("canceling statement due to statement timeout")
-
-
-def too_many_opcodes(limit: int) -> ConfigurationLimitExceeded:
-    return ConfigurationLimitExceeded(f"Reached a limit on max executed vdbe opcodes. Limit: {limit}")
 
 
 def _table_of(physical: str, naming: Naming | None) -> Table | None:

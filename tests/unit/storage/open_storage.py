@@ -11,8 +11,9 @@ from queue import Queue
 
 from shoal.catalog.schema import Schema
 from shoal.errors import Fault
+from shoal.storage.limits import NO_LIMITS, Limits
 from shoal.storage.log import LogBound
-from shoal.storage.readers import NO_LIMITS, Batch, Encode, ReadCursor, ReaderPool, ReadLimits
+from shoal.storage.readers import Batch, Encode, ReadCursor, ReaderPool
 from shoal.storage.sqlite import Settings, SqliteFiles, close, open_catalog
 from shoal.storage.writer import Bindings, Outcome, Writer, WriteSession
 
@@ -131,7 +132,7 @@ def fetch(
 
 
 def fetch_all(
-    pool: ReaderPool, sql: str, bindings: Bindings = (), limits: ReadLimits = NO_LIMITS
+    pool: ReaderPool, sql: str, bindings: Bindings = (), limits: Limits = NO_LIMITS
 ) -> list[tuple[object, ...]]:
     cursor, rows = pool.open(sql, bindings, limits), []
     while True:

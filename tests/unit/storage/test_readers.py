@@ -17,7 +17,8 @@ from shoal.errors import (
     QueryCanceled,
     TooManyConnections,
 )
-from shoal.storage.readers import Batch, PointReader, ReadCursor, ReadLimits
+from shoal.storage.limits import Limits
+from shoal.storage.readers import Batch, PointReader, ReadCursor
 from tests.cluster import eventually
 from tests.unit.storage.open_storage import Storage, fetch, fetch_all, reader_pool, storage
 
@@ -101,14 +102,14 @@ def test_the_opcode_limit(filled: Storage, limit: int) -> None:
             ConfigurationLimitExceeded,
             match=f"^Reached a limit on max executed vdbe opcodes. Limit: {limit}$",
         ):
-            fetch_all(pool, LONG, (), ReadLimits(opcodes=limit))
+            fetch_all(pool, LONG, (), Limits(opcodes=limit))
         # The next statement on this connection has its own budget, or none.
         assert fetch_all(pool, "SELECT count(*) FROM t1_1 WHERE c2 <> ''") == [(ROWS,)]
 
 
 def test_the_opcode_limit_counts_over_all_batches(filled: Storage) -> None:
     with reader_pool(filled) as pool, pytest.raises(ConfigurationLimitExceeded):
-        cursor = pool.open("SELECT * FROM t1_1", (), ReadLimits(opcodes=45_000))
+        cursor = pool.open("SELECT * FROM t1_1", (), Limits(opcodes=45_000))
         for _ in range(ROWS // 100):
             if (batch := fetch(cursor, max_rows=100)).error is not None:
                 raise batch.error
@@ -117,14 +118,14 @@ def test_the_opcode_limit_counts_over_all_batches(filled: Storage) -> None:
 def test_a_small_query_fits_a_small_limit(filled: Storage) -> None:
     with reader_pool(filled, threads=1) as pool:
         for _ in range(100):  # the count goes on in a cached statement: none of these may meet the limit
-            assert len(fetch_all(pool, "SELECT * FROM t1_1 LIMIT 5", (), ReadLimits(opcodes=100))) == 5
+            assert len(fetch_all(pool, "SELECT * FROM t1_1 LIMIT 5", (), Limits(opcodes=100))) == 5
 
 
 def test_the_row_limit(filled: Storage) -> None:
     with reader_pool(filled) as pool:
-        assert len(fetch_all(pool, "SELECT * FROM t1_1 LIMIT 100", (), ReadLimits(rows=100))) == 100
+        assert len(fetch_all(pool, "SELECT * FROM t1_1 LIMIT 100", (), Limits(rows=100))) == 100
         with pytest.raises(ConfigurationLimitExceeded, match="Exceeded maximum number of rows"):
-            fetch_all(pool, "SELECT * FROM t1_1", (), ReadLimits(rows=100))
+            fetch_all(pool, "SELECT * FROM t1_1", (), Limits(rows=100))
 
 
 @pytest.mark.parametrize(
@@ -140,10 +141,10 @@ def test_cancel_stops_what_runs(filled: Storage, sql: str) -> None:
         assert fetch_all(pool, "SELECT 1") == [(1,)]
 
 
-@pytest.mark.parametrize("limits", [ReadLimits(), ReadLimits(opcodes=10**12)], ids=["free", "limited"])
+@pytest.mark.parametrize("limits", [Limits(), Limits(opcodes=10**12)], ids=["free", "limited"])
 @pytest.mark.parametrize("stop", [ReadCursor.cancel, ReadCursor.close])
 def test_a_stop_is_heard_whenever_it_comes(
-    filled: Storage, stop: Callable[[ReadCursor], None], limits: ReadLimits
+    filled: Storage, stop: Callable[[ReadCursor], None], limits: Limits
 ) -> None:
     """SQLite forgets what it is told before the first step, and a join of 60 tables is planned for a while."""
     tables = ", ".join(f"t1_1 AS t{i}" for i in range(60))

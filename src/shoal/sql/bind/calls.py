@@ -30,8 +30,8 @@ from shoal.sql.functions import (
     FUNCTIONS,
     HOMOGENEOUS,
     INSTANCE_LOOKUPS,
+    MEMBERS,
     NOT_IMPLEMENTED,
-    NOT_YET,
     OWN_FACTS,
     SESSION_FUNCTIONS,
     WINDOW_ONLY,
@@ -39,7 +39,7 @@ from shoal.sql.functions import (
     Overload,
     SessionFunction,
 )
-from shoal.types.sqltype import BOOLEAN, INT, TEXT, SqlType
+from shoal.types.sqltype import BOOLEAN, INT, JSON, TEXT, SqlType
 
 if TYPE_CHECKING:
     from shoal.sql.bind.expressions import Expressions
@@ -92,6 +92,8 @@ def bind_call(expressions: Expressions, node: ast.Call, desired: SqlType | None)
         return plan.Const(value, t)
     if name in INSTANCE_LOOKUPS or name in OWN_FACTS:
         return _instance(expressions, node, name)
+    if name in MEMBERS:
+        return _member(expressions, node, name)
     if name == CURRENT_SETTING:
         return _current_setting(expressions, node)
     if name == TO_REGTYPE:
@@ -110,8 +112,6 @@ def _refuse(node: ast.Call, name: str) -> None:
         raise WrongObjectType(f"misuse of window function {name.upper()}()", position=at)
     if name in NOT_IMPLEMENTED:
         raise FeatureNotSupported(f"SQL function `{name.upper()}` not implemented", position=at)
-    if name in NOT_YET:
-        raise FeatureNotSupported(f"SQL function {name} is not supported yet", position=at)
     if node.star:
         raise UndefinedFunction(f"could not resolve function overload for {node.name.text}(*)", position=at)
     if node.distinct:
@@ -309,12 +309,7 @@ def _session(expressions: Expressions, node: ast.Call, function: SessionFunction
 def _instance(expressions: Expressions, node: ast.Call, name: str) -> plan.Expr:
     """What is known of the instance with that uuid: a row of _pico_instance, or a fact of its own."""
     _volatile(expressions, node.at)
-    if len(node.args) != 1:
-        raise no_overload(expressions, node.name.text, node.args, node.at)
-    given = expressions.bind(node.args[0], TEXT)
-    if not (given.type.is_text or given.type.is_uuid):
-        raise no_overload(expressions, node.name.text, node.args, node.at)
-    uuid = expressions.binding.convert(given, TEXT, node.args[0].at, implicit=True)
+    uuid = _text_or_uuid(expressions, node)
     if name in OWN_FACTS:
         own = plan.Session(plan.SessionFact.INSTANCE_UUID, TEXT)
         branch = (plan.Op("=", (uuid, own), BOOLEAN), plan.Session(OWN_FACTS[name], TEXT))
@@ -336,6 +331,23 @@ def _instance(expressions: Expressions, node: ast.Call, name: str) -> plan.Expr:
     )
     query = plan.Query((), block, (), None, None, (answer.name,), (answer.type,))
     return plan.ScalarQuery(query, plain(answer.type))
+
+
+def _member(expressions: Expressions, node: ast.Call, name: str) -> plan.Expr:
+    _volatile(expressions, node.at)
+    fact, function, result = MEMBERS[name]
+    key = _text_or_uuid(expressions, node)
+    return plan.Call(function, (plan.Session(fact, JSON), key), result)
+
+
+def _text_or_uuid(expressions: Expressions, node: ast.Call) -> plan.Expr:
+    """The only argument, as a text."""
+    if len(node.args) != 1:
+        raise no_overload(expressions, node.name.text, node.args, node.at)
+    given = expressions.bind(node.args[0], TEXT)
+    if not (given.type.is_text or given.type.is_uuid):
+        raise no_overload(expressions, node.name.text, node.args, node.at)
+    return expressions.binding.convert(given, TEXT, node.args[0].at, implicit=True)
 
 
 def _current_setting(expressions: Expressions, node: ast.Call) -> plan.Expr:
