@@ -536,7 +536,8 @@ class Cluster:
 
     def _on_peer(self, peer: Introduction) -> None:
         """It may have moved since the catalog was told where it is: after a start nobody hears of it otherwise."""
-        if peer.raft_id in self.topology.by_raft_id and peer.address:
+        # Without a row of our own we know nobody: we have joined, and died before we had the log.
+        if peer.address and (self.instance is None or peer.raft_id in self.topology.by_raft_id):
             if peer.address != self.topology.address(peer.raft_id, RPC):
                 self._met[peer.raft_id] = peer.address
             else:

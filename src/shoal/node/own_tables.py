@@ -74,7 +74,7 @@ class OwnTables:
         self._applying: dict[
             tuple[TableId, int], asyncio.Task[None]
         ] = {}  # by the change's table and version
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self.behind: dict[TableId, asyncio.Task[None]] = {}  # each is being brought up to date
         self._unread: set[TableId] = set()  # of these: changes were missed, so even reading fails
         log.on_change(self._on_change)
@@ -298,8 +298,8 @@ class OwnTables:
     def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """For what nobody waits for."""
         task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
 
