@@ -1,4 +1,4 @@
-"""A cluster on this machine: how long it is without a leader, writes of global tables against etcd, and idling.
+"""A cluster on this machine: how long it is without a leader, schema changes, writes of global tables against etcd, idling.
 
 Three instances by `shoal demo`, as a user would start them. etcd 3.4 is Debian's, three members on loopback, and takes
 turns with Shoal in the same run; its load is made by bench/etcd (in Go, with etcd's own client), Shoal's by
@@ -148,6 +148,53 @@ def without_leader(stop: signal.Signals, rounds: int, console: Console) -> list[
 def all_vote(cluster: ShoalCluster) -> bool:
     rafts = [raft_of(instance) for instance in cluster.instances]
     return all(raft is not None and len(raft["voters"]) == 3 for raft in rafts)
+
+
+# --- schema changes ------------------------------------------------------------------------------
+
+
+def schema_changes(pairs: int) -> list[dict[str, Any]]:
+    """CREATE TABLE and DROP TABLE, one after the other by one client, each answered when all three instances have it."""
+    rows = []
+    with ShoalCluster(3) as cluster:
+        leader = cluster.await_leader()
+        until(lambda: all_vote(cluster), 30.0, "three voters")
+        follower = next(instance for instance in cluster.instances if instance is not leader)
+        for where, instance in (("leader", leader), ("follower", follower)):
+            for kind, distribution in (("sharded", ""), ("global", " DISTRIBUTED GLOBALLY")):
+                host, _, port = instance["pg"].rpartition(":")
+                with psycopg.connect(
+                    host=host, port=port, user="admin", dbname="shoal", autocommit=True
+                ) as connection:
+                    creates, drops = [], []
+                    for number in range(pairs + 5):
+                        began = time.perf_counter()
+                        connection.execute(
+                            f"CREATE TABLE t{number} (id INT PRIMARY KEY, v TEXT){distribution}".encode()
+                        )
+                        created = time.perf_counter()
+                        connection.execute(f"DROP TABLE t{number}".encode())
+                        creates.append(created - began)
+                        drops.append(time.perf_counter() - created)
+                del creates[:5], drops[:5]  # nothing was warm
+                both = [create + drop for create, drop in zip(creates, drops, strict=True)]
+                rows.append(
+                    {
+                        "where": where,
+                        "kind": kind,
+                        **{
+                            f"{name}_{point}_ms": percentile(values, share) * 1000
+                            for name, values in (("create", creates), ("drop", drops), ("both", both))
+                            for point, share in (("p50", 0.5), ("p99", 0.99))
+                        },
+                    }
+                )
+    return rows
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(round(share * len(ordered)), len(ordered) - 1)]
 
 
 # --- compare-and-swap ----------------------------------------------------------------------------
@@ -319,9 +366,10 @@ def idle(instances: int, seconds: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", default="", help="kill, freeze, writes or idle")
+    parser.add_argument("--only", default="", help="kill, freeze, ddl, writes or idle")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--freezes", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--date", default="")
@@ -344,6 +392,20 @@ def main() -> None:
                 f"leader {stop.name} → another leads: median {median:.2f} s, worst of {rounds} {worst:.2f} s "
                 f"(aim: median < {aim:g} s)"
             )
+    if arguments.only in ("", "ddl"):
+        report["ddl"] = changes = schema_changes(arguments.pairs)
+        table = Table(
+            title="CREATE TABLE + DROP TABLE, 3 instances, fsync, milliseconds (aim: p50 of both < 50)",
+            title_justify="left",
+        )
+        for heading in ("client at", "table", "CREATE p50", "p99", "DROP p50", "p99", "both p50", "p99"):
+            table.add_column(heading, justify="right")
+        for row in changes:
+            figures = (
+                row[f"{name}_{point}_ms"] for name in ("create", "drop", "both") for point in ("p50", "p99")
+            )
+            table.add_row(row["where"], row["kind"], *(f"{figure:.1f}" for figure in figures))
+        console.print(table)
     if arguments.only in ("", "writes"):
         report["writes"] = rows = compare_writes(arguments, console)
         table = Table(title="compare-and-swap, 3 members, fsync", title_justify="left")

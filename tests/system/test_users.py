@@ -14,7 +14,7 @@ import pytest
 from psycopg import errors
 
 from tests.cluster import Instance, eventually
-from tests.system.numbers import DIGITS, LONG_SELECT
+from tests.system.numbers import DIGITS, LONG_SELECT, numbers
 
 PASSWORD = "Shoal-of-herring-1"
 SECRET_LETTERS = "Kept-secret-77"
@@ -315,6 +315,22 @@ def test_revoke_under_load(
             connection.close()
         assert not sent_late
         assert admin.execute(f"SELECT count(*) FROM {name}".encode()).fetchone() == count
+
+
+def test_a_read_under_way_goes_no_further(shared: Instance, user: str, timing_scale: float) -> None:
+    """Its client reads slowly: when the right goes, most of the rows are still to come."""
+    shared.execute(*DIGITS, f"GRANT READ ON TABLE digits TO {user}")
+    with connect(shared, user) as conn, shared.connect() as admin:
+        wide = f"SELECT '{'x' * 1000}' AS x FROM ({numbers(5)}) AS n"
+        rows = conn.cursor().stream(wide.encode())
+        assert len(next(rows)[0]) == 1000
+        admin.execute(f"REVOKE READ ON TABLE digits FROM {user}".encode())
+        count = 1
+        with pytest.raises(errors.InsufficientPrivilege):
+            for _ in rows:
+                count += 1
+        assert count < 100_000
+        assert conn.execute("SELECT 1").fetchone() == (1,)
 
 
 # --- sessions ------------------------------------------------------------------------------------

@@ -122,6 +122,7 @@ class Ended:
     """A schema change that is over. `aborted` says why; None: it is committed."""
 
     version: int
+    term: int  # of its DdlPrepare, as in Pending: index and term are those of one entry only
     table_id: TableId
     aborted: DdlAbort | None
     index: int  # of the entry that ended it
@@ -140,10 +141,15 @@ class Catalog:
     pending: Mapping[int, Pending] = field(default_factory=dict)  # by version
     ended: Mapping[int, Ended] = field(
         default_factory=dict
-    )  # the latest, by version, in the order they ended
+    )  # by version, in the order they ended; the latest
     next_table_id: int = FIRST_USER_TABLE_ID  # never used twice, dropped or aborted
     rights: Rights = field(default_factory=Rights)
     next_user_id: int = FIRST_USER_ID  # roles have ids of these, too; never used twice
+
+    def was_prepared(self, index: int, term: int) -> bool:
+        """Is the entry of that index and term the DdlPrepare of a change that is pending, or has ended lately?"""
+        known = self.pending.get(index) or self.ended.get(index)
+        return known is not None and known.term == term
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,7 +540,7 @@ def _ended(
 ) -> tuple[Catalog, list[RowChange]]:
     """It isn't under way any more, and how it ended is told to whoever asks later."""
     left = {version: other for version, other in catalog.pending.items() if version != pending.version}
-    made = Ended(pending.version, pending.table_id, aborted, index)
+    made = Ended(pending.version, pending.term, pending.table_id, aborted, index)
     ended = {**catalog.ended, pending.version: made}
     changes = [
         RowChange(PICO_PENDING_SCHEMA_CHANGE.id, (pending.table_id,), None),
@@ -560,17 +566,17 @@ def _ended_row(ended: Ended) -> Row:
     told = (
         ("committed", None, None, None) if why is None else ("aborted", why.sqlstate, why.cause, why.detail)
     )
-    return (ended.version, ended.table_id, *told, ended.index)
+    return (ended.version, ended.table_id, *told, ended.term, ended.index)
 
 
 def _ended_of_row(row: Row) -> Ended:
-    version, table_id, outcome, sqlstate, cause, detail, index = row
+    version, table_id, outcome, sqlstate, cause, detail, term, index = row
     aborted = None
     if outcome != "committed":
         aborted = DdlAbort(
             cast(int, version), cast(str, sqlstate), cast(str, cause), cast("str | None", detail)
         )
-    return Ended(cast(int, version), TableId(cast(int, table_id)), aborted, cast(int, index))
+    return Ended(cast(int, version), cast(int, term), TableId(cast(int, table_id)), aborted, cast(int, index))
 
 
 def _rows(before: Table | None, committed: Table | None) -> list[RowChange]:

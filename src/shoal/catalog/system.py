@@ -210,7 +210,7 @@ PICO_ENDED_SCHEMA_CHANGE: Final = _define(
     601,
     "_pico_ended_schema_change",
     "schema_version unsigned,table_id unsigned,outcome string,sqlstate string?,cause string?,detail string?,"
-    "index unsigned",
+    "term unsigned,index unsigned",
     "schema_version",
     "how the latest schema changes ended: committed, or aborted and why",
 )

@@ -4,7 +4,7 @@ Here: Applied: everywhere() asks all instances that are Online, and answers when
 Not here: who wants to know (commands.py: GRANT, REVOKE and their like; WAIT APPLIED GLOBALLY), applying (catalog_log.py).
 
 An instance answers when it has applied the entry and is done with the writes that it had let in before that: who is told
-that a right was taken away may rely on it. Reads that had begun go on, with the rows of that time.
+that a right was taken away may rely on it. Reads look at the rights themselves before they send more rows (executing.py).
 
 Nobody waits for who isn't Online: coming Online means to have applied all that was there. But an instance that was Online
 when the entry was applied, and hasn't answered, is named, whatever became of it since: it may still be serving somebody.

@@ -99,13 +99,14 @@ class _Lost(Exception):
 
 
 class _Proposal:
-    """One entry on its way. `index` is where the leader has put it, once that is known."""
+    """One entry on its way. `index` and `term` are where the leader has put it, once that is known."""
 
-    __slots__ = ("fate", "index")
+    __slots__ = ("fate", "index", "term")
 
     def __init__(self, fate: asyncio.Future[int]) -> None:
         self.fate = fate
         self.index: int | None = None
+        self.term = 0
 
 
 class CatalogLog:
@@ -163,7 +164,7 @@ class CatalogLog:
     def _settle(self, change: Change) -> None:
         """Tells who waits for the entry what became of it."""
         if change.by_snapshot:
-            self._settle_by_snapshot(change.index)
+            self._settle_by_snapshot(change)
             return
         mine = change.record is not None and change.record.origin[0] == self._process
         if mine and change.record is not None:
@@ -178,10 +179,16 @@ class CatalogLog:
             # Another entry stands where it was to be: that leader's log was overwritten.
             self._end(counter, _Lost())
 
-    def _settle_by_snapshot(self, index: int) -> None:
+    def _settle_by_snapshot(self, change: Change) -> None:
+        """Its entries can't be seen any more. Of schema changes the catalog remembers what became."""
         error = "the write may have happened: this instance has caught up with the cluster without seeing it"
         for counter, proposal in list(self._proposals.items()):
-            if proposal.index is None or proposal.index <= index:
+            index = proposal.index
+            if index is not None and change.after.was_prepared(index, proposal.term):
+                del self._proposals[counter], self._placed[index]
+                if not proposal.fate.done():
+                    proposal.fate.set_result(index)
+            elif index is None or index <= change.index:
                 self._end(counter, OutcomeUnknown(error))
 
     def on_given_up(self, last: int, error: ShoalError) -> None:
@@ -302,7 +309,7 @@ class CatalogLog:
                 _log.debug("not proposed: %s", reply.conflict)
                 await self._wait(reply.index, deadline)
                 return False
-            return await self._settled(proposal, counter, reply.index, deadline) is not None
+            return await self._settled(proposal, counter, reply, deadline) is not None
         finally:
             if self._proposals.pop(counter, None) is not None and proposal.index is not None:
                 self._placed.pop(proposal.index, None)
@@ -335,7 +342,7 @@ class CatalogLog:
                     on_its_way = False
                     await self._wait(reply.index, deadline)
                     return None
-                return await self._settled(proposal, counter, reply.index, deadline)
+                return await self._settled(proposal, counter, reply, deadline)
         except asyncio.CancelledError:
             if on_its_way:
                 raise OutcomeUnknown(
@@ -364,13 +371,15 @@ class CatalogLog:
             raise NotLeader(self._raft.leader)
         await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _settled(self, proposal: _Proposal, counter: int, index: int, deadline: float) -> int | None:
+    async def _settled(
+        self, proposal: _Proposal, counter: int, there: Proposed, deadline: float
+    ) -> int | None:
         """The leader has it in its log."""
         if not proposal.fate.done():
-            if self.applied >= index:
+            if self.applied >= there.index:
                 return None  # something else was applied there, or we had been told
-            proposal.index = index
-            self._placed[index] = counter
+            proposal.index, proposal.term = there.index, there.term
+            self._placed[there.index] = counter
         try:
             return await asyncio.wait_for(
                 asyncio.shield(proposal.fate), max(0.0, deadline - self._loop.time())

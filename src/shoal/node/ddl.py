@@ -66,12 +66,12 @@ class SchemaChanges:
             return Decision(DdlPrepare(change, user_id), rights.basis(user_id))
 
         while True:
-            seen = self._log.applied
+            pending = self._log.catalog.pending
             try:
                 version = await self._log.propose_after(prepare)
             except ObjectInUse:
                 # By a change of the same table. It may have ended since that was found.
-                if self._log.applied == seen:
+                while self._log.catalog.pending is pending:
                     await self._log.next_change()
                 continue
             return None if version is None else await self._until_ended(version)

@@ -281,6 +281,13 @@ class Executing:
         portal = self._reading
         if portal is None:
             return  # closed since the batch was on its way
+        if batch.error is None and portal.prepared.catalog is not self._node.log.catalog:
+            # A right that went while it read, or waited for its thread: what comes from now on is not for this user.
+            try:
+                refuse_unless_allowed(portal.prepared, self._node.log.catalog.rights)
+            except ShoalError as error:
+                self._read_failed(portal, error)
+                return
         portal.count += batch.row_count
         portal.at += batch.row_count
         self._metrics.rows += batch.row_count

@@ -304,7 +304,7 @@ async def opened(
         node.join(cluster)
         audit.begin(cluster.identity.raft_id, gen, cluster.topology)
         try:
-            await node.own_tables.recover()
+            await _unless_stopped(node, node.own_tables.recover())
             cluster.start()
             async with admitting(node) if admitting is not None else contextlib.nullcontext():
                 await _unless_stopped(node, cluster.come_online())

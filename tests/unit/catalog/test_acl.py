@@ -11,7 +11,9 @@ prepare STATEMENT         a schema change that stays pending; commit ends it
 
 from __future__ import annotations
 
+import random
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,15 @@ from shoal.catalog.entries import (
     decode,
     encode,
 )
-from shoal.catalog.rights import ADMIN_ID, Privilege, founding_rows, refuse_schema_change
+from shoal.catalog.rights import (
+    ADMIN_ID,
+    ANY,
+    SUPER_ID,
+    ObjectType,
+    Privilege,
+    founding_rows,
+    refuse_schema_change,
+)
 from shoal.catalog.schema import DEFAULT_TIER, Schema, Table, Tier
 from shoal.catalog.settings import ClusterSettings
 from shoal.catalog.system import PICO_TIER, PICO_USER, SYSTEM_TABLES, tier_row
@@ -244,3 +254,81 @@ def test_rules_can_be_turned_off_but_no_password_is_empty() -> None:
     for password in ("", "a\0b"):
         with pytest.raises(ShoalError, match="password must not"):
             refuse_password(password, settings)
+
+
+# --- by chance -----------------------------------------------------------------------------------
+
+
+def a_statement(rng: random.Random) -> str:
+    names = ["ann", "bob", "carl", "mia", "r1", "r2", "r3", "public", "admin", "super"]
+    one, other, table = rng.choice(names), rng.choice(names), rng.choice(["t1", "t2", "_pico_user"])
+    privilege = rng.choice(["CREATE", "ALTER", "DROP", "READ", "WRITE", "EXECUTE"])
+    object_type = rng.choice(["TABLE", "USER", "ROLE"])
+    on = table if object_type == "TABLE" else other
+    return rng.choice(
+        (
+            f"CREATE USER {one} PASSWORD 'Passw0rd'",
+            f"CREATE USER {one} PASSWORD 'Passw0rd' USING md5",
+            f"CREATE ROLE {one}",
+            f"ALTER USER {one} PASSWORD 'Passw1rd'",
+            f"ALTER USER {one} {rng.choice(('LOGIN', 'NOLOGIN'))}",
+            f"ALTER USER {one} RENAME TO {other}",
+            f"DROP USER {one}",
+            f"DROP ROLE {one}",
+            f"GRANT {one} TO {other}",
+            f"REVOKE {one} FROM {other}",
+            f"GRANT {privilege} {object_type} TO {one}",
+            f"REVOKE {privilege} {object_type} FROM {one}",
+            f"GRANT {privilege} ON {object_type} {on} TO {one}",
+            f"REVOKE {privilege} ON {object_type} {on} FROM {one}",
+            f"CREATE TABLE {table} (id INT PRIMARY KEY)",
+            f"DROP TABLE {table}",
+        )
+    )
+
+
+def has(cluster: Cluster, grantee: int, role: int, on_the_way: frozenset[int] = frozenset()) -> bool:
+    """Is it a member, by any detour? Asserts that there are no circles."""
+    assert grantee not in on_the_way, "a circle"
+    return grantee == role or any(
+        has(cluster, held.object_id, role, on_the_way | {grantee})
+        for held in cluster.catalog.rights.grants.get(grantee, ())
+        if held.object_type == ObjectType.ROLE and held.privilege == Privilege.EXECUTE
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whoever_does_what(seed: int) -> None:
+    """Statements of anybody: rows and state agree (append() looks), nothing dangles, and nobody touches what is built in."""
+    rng = random.Random(seed)
+    cluster = Cluster()
+    built_in = {user.id for user in cluster.catalog.rights.users.values()}
+    super_holds = cluster.catalog.rights.grants[SUPER_ID]
+    done = 0
+    for _ in range(800):
+        rights = cluster.catalog.rights
+        users = [user for user in rights.users.values() if not user.is_role]
+        by = rng.choice(users) if rng.random() < 0.6 else rights.users[ADMIN_ID]
+        before = cluster.catalog
+        said = cluster.execute(f"{by.name}: {a_statement(rng)}")
+        done += said.startswith("version") or said == "done"
+        rights = cluster.catalog.rights
+        assert built_in <= set(rights.users)
+        assert rights.grants[SUPER_ID] == super_holds
+        assert rights.users[ADMIN_ID].secret == before.rights.users[ADMIN_ID].secret or by.id == ADMIN_ID
+        assert len({user.name for user in rights.users.values()}) == len(rights.users)
+        tables = cluster.catalog.schema.tables_by_id
+        for user in rights.users.values():
+            assert user.owner in rights.users
+            roles = {other.id for other in rights.users.values() if has(cluster, user.id, other.id)}
+            assert rights.roles(user.id) == roles
+        assert all(table.owner in rights.users for table in tables.values())
+        for grantee, all_held in rights.grants.items():
+            assert grantee in rights.users
+            for held in all_held:
+                if held.object_id == ANY or held.object_type == ObjectType.UNIVERSE:
+                    continue
+                known: Collection[int] = tables if held.object_type == ObjectType.TABLE else rights.users
+                assert held.object_id in known, held
+                assert held.object_id != PICO_USER.id
+    assert done > 80

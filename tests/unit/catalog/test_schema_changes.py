@@ -16,7 +16,7 @@ from shoal.catalog.entries import (
     decode,
     encode,
 )
-from shoal.catalog.schema import BUCKET_ID_NAME, DEFAULT_TIER, Schema, Sharded, Table, Tier
+from shoal.catalog.schema import BUCKET_ID_NAME, DEFAULT_TIER, Schema, Sharded, Table, Tier, TierName
 from shoal.catalog.system import (
     PICO_ENDED_SCHEMA_CHANGE,
     PICO_PROPERTY,
@@ -25,7 +25,7 @@ from shoal.catalog.system import (
     SYSTEM_TABLES,
     tier_row,
 )
-from shoal.errors import ShoalError
+from shoal.errors import InvalidTableDefinition, ShoalError
 from shoal.sql.bind.schema_changes import bind_schema_change
 from shoal.sql.parser import parse_one
 from tests.scripts_runner import run_script, script_paths
@@ -158,3 +158,11 @@ def test_of_the_changes_that_have_ended_the_latest_are_remembered() -> None:
     assert list(log.catalog.ended) == [*versions[-ENDED_MAX + 1 :], waits]
     assert list(log.reloaded().ended) == list(log.catalog.ended), "the oldest is the first to be forgotten"
     assert log.reloaded() == log.catalog
+
+
+def test_a_tier_without_buckets_holds_no_sharded_tables() -> None:
+    votes = Tier(TierName("votes"), bucket_count=0, is_default=False)
+    schema = Schema(0, {}, {DEFAULT_TIER: Tier(DEFAULT_TIER), votes.name: votes})
+    create = parse_one("CREATE TABLE t (id INT PRIMARY KEY) DISTRIBUTED BY (id) IN TIER votes")
+    with pytest.raises(InvalidTableDefinition, match="tier votes has no buckets"):
+        bind_schema_change(create, schema, 1, 1025)  # type: ignore[arg-type]

@@ -30,6 +30,15 @@ def test_a_parameter_is_set_and_reset() -> None:
     assert after(settings, None, None) == ClusterSettings()
 
 
+def test_seconds_may_have_a_fraction() -> None:
+    settings = after(ClusterSettings(), "governor_auto_offline_timeout", 2.5)
+    assert settings.governor_auto_offline_timeout == 2.5
+    settings = after(settings, "governor_auto_offline_timeout", 3)
+    assert settings.governor_auto_offline_timeout == 3.0
+    assert after(settings, "governor_auto_offline_timeout", None) == ClusterSettings()
+    assert after(settings, "sql_ddl_timeout", 0).sql_ddl_timeout == 0
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
@@ -41,6 +50,12 @@ def test_a_parameter_is_set_and_reset() -> None:
         ("raft_wal_count_max", "many", "expected unsigned, got string"),
         ("raft_wal_count_max", True, "expected unsigned, got bool"),
         ("raft_wal_count_max", 1.5, "expected unsigned, got decimal"),
+        ("governor_auto_offline_timeout", 0.9, "it must be from 1 to 86400 seconds"),
+        ("governor_auto_offline_timeout", 86_401, "it must be from 1 to 86400 seconds"),
+        ("governor_auto_offline_timeout", float("nan"), "it must be from 1 to 86400 seconds"),
+        ("governor_auto_offline_timeout", "2", "expected double, got string"),
+        ("governor_auto_offline_timeout", True, "expected double, got bool"),
+        ("sql_ddl_timeout", -1, "it must be from 0 to 1e+09 seconds"),
     ],
 )
 def test_a_wrong_value_says_what_is_expected(name: str, value: object, said: str) -> None:

@@ -318,6 +318,11 @@ def _sharding(
                 f'specified tier "{said.tier.text}" doesn\'t exist', position=said.tier.at + 1
             )
         tier = named
+    if not tier.bucket_count:
+        at = statement.at if said is None or said.tier is None else said.tier.at
+        raise InvalidTableDefinition(
+            f"tier {tier.name} has no buckets: it holds no rows of sharded tables", position=at + 1
+        )
     if said is None or not said.columns:
         return tuple(name for name in key if name != BUCKET_ID_NAME), tier.name, True
     seen: set[str] = set()
