@@ -87,10 +87,12 @@ def test_every_master_has_the_tables(clusters: Clusters, timing_scale: float) ->
         connection.execute("CREATE TABLE g (id INT PRIMARY KEY) DISTRIBUTED GLOBALLY")
         connection.execute("ALTER TABLE s ADD COLUMN w TEXT")
         connection.execute("CREATE INDEX s_w ON s (w)")
+        connection.execute("ALTER INDEX s_w RENAME TO s_x")
+        connection.execute("ALTER TABLE s RENAME COLUMN w TO x")
     agree(cluster, timing_scale)
     for change in (
         "TRUNCATE s",
-        "DROP INDEX s_w",
+        "DROP INDEX s_x",
         "ALTER TABLE s RENAME TO r",
         "DROP TABLE u",
         "DROP TABLE g",
