@@ -398,7 +398,9 @@ class Node:
         self._snapshot = mark
         self.wants_snapshot = False
         for member in sorted(self.progress):
-            if member != self.id and self.progress[member].state is State.PROBE:
+            progress = self.progress[member]
+            needs_it = self.log.term_at(Index(progress.next - 1)) is None
+            if member != self.id and (progress.state is State.PROBE or needs_it):
                 self._send_append(member)
 
     def compact(self, index: Index) -> None:
@@ -891,11 +893,11 @@ class Node:
             return
         for member in [member for member in self.progress if member not in members]:
             del self.progress[member]
-        for member in members:
-            if member not in self.progress:
-                self._track(member)
-                # It has had no time to answer yet.
-                self.progress[member].recently_active = True
+        new = [member for member in members if member not in self.progress]
+        for member in new:
+            self._track(member)
+            # It has had no time to answer yet.
+            self.progress[member].recently_active = True
         if self.transferring_to not in membership.voters:
             self.transferring_to = NOBODY
         if self._commit():  # fewer may be enough now
@@ -903,7 +905,7 @@ class Node:
         else:
             for member in members:
                 if member != self.id:
-                    self._send_append(member, even_if_empty=False)
+                    self._send_append(member, even_if_empty=member in new)
 
     # --- state -----------------------------------------------------------------------------------
 
