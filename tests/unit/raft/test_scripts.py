@@ -24,7 +24,7 @@ Then, one command per line (ids in a row: for each; `all`: for all):
     settle                 deliver, again and again, until nobody says anything;  settle 1 2: between these
     drop 2 3               what is in flight for them is lost;  drop 1→2: from 1 to 2;  drop: all of it
     late 1→2               … is on its way for longer, until `arrives`; then it is in flight again
-    twice 1→2              … arrives twice
+    twice 1→2              … arrives twice;  again 1→2: the second time after `arrives`
     cut 1                  nobody hears 1, nor does 1 hear anybody;  cut 1→2: 2 doesn't hear 1;  heal
 
     slow 1                 a save that 1 begins from now on lasts until `saved 1`;  saved 1 once: the next is slow, too
@@ -348,6 +348,10 @@ class Script:
 
     def do_late(self, *ids: str) -> None:
         self.late += self.group.take(self.wanted(*ids))
+
+    def do_again(self, *ids: str) -> None:
+        wanted = self.wanted(*ids)
+        self.late += [envelope for envelope in self.group.in_flight if wanted(envelope)]
 
     def do_arrives(self) -> None:
         self.group.in_flight += self.late

@@ -1,6 +1,6 @@
-"""The simulation finds every bug that is planted, within half a minute of CPU time.
+"""The simulation finds every bug that is planted, within half a minute of CPU time; and the scripts notice those of the core.
 
-Here: a fifth of them each day, and all of them under `slow`.
+Here: a fifth of the hunts each day, and all of them under `slow`.
 Not here: the bugs (src/shoal/sim/planted.py), how long each took (docs/simulation.md).
 
 SHOAL_PLANTED_FIFTH=0…4 says which fifth, instead of the day; the test's name shows it.
@@ -14,7 +14,11 @@ import pytest
 
 from shoal.raft.quorum import vote_result
 from shoal.sim.campaign import hunt
+from shoal.sim.disk import Disk
+from shoal.sim.member import Member
 from shoal.sim.planted import PLANTED, Edit, Planted
+from tests.scripts_runner import run_script, script_paths
+from tests.unit.raft.test_scripts import Script
 
 CPU_SECONDS = 30.0
 FIFTH = int(os.environ["SHOAL_PLANTED_FIFTH"]) % 5
@@ -37,6 +41,22 @@ def test_todays_bugs_are_found(bug: str) -> None:
 @pytest.mark.parametrize("name", PLANTED)
 def test_every_bug_is_found(name: str) -> None:
     is_found(name)
+
+
+def in_the_core(planted: Planted) -> bool:
+    return not any(edit.owner in (Disk, Member) for edit in planted.edits)
+
+
+@pytest.mark.parametrize("name", [name for name, planted in PLANTED.items() if in_the_core(planted)])
+def test_a_script_notices(name: str) -> None:
+    """So each of them is a behaviour that somebody can read about."""
+    for path in script_paths("raft"):
+        try:
+            with PLANTED[name].on():
+                run_script(path, Script().execute, rewrite=False)
+        except (Exception, pytest.fail.Exception):
+            return
+    raise AssertionError("all scripts pass")
 
 
 def test_there_are_many() -> None:
