@@ -171,8 +171,8 @@ leader-counts-itself-early: a leader counts its own copy before it is saved
 
 saved-by-index-only: an entry that took the place of one being saved passes for saved
     Log.was_saved
-    - last.index > self.saved and self.term_at(last.index) == last.term
-    + last.index > self.saved
+    - if self.term_at(entry.index) == entry.term:
+    + if entry.index > self.saved:
 
 truncates-on-every-append: an old append cuts off what came after it
     Log.merge
