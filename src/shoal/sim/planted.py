@@ -2,7 +2,7 @@
 
 Here: PLANTED, all of them, and Planted.on(), which switches one on for a while.
 Not here: looking for one (campaign.py), which of them a test looks for (tests/unit/sim/test_planted.py), how long each
-took to find (docs/simulation.md).
+took to find is what `pytest -m slow tests/unit/sim -s` prints.
 
 A simulation that finds nothing may mean that there is nothing to find, or that it looks badly. These say which.
 
