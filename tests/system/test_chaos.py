@@ -45,17 +45,17 @@ def chaos(
 
 
 def test_ten_seconds(clusters: Clusters) -> None:
-    chaos(clusters(3, links=True), 10, seed=1, least=20)
+    chaos(clusters(3, links=True), 10, seed=1, least=10)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(10, 14))
 def test_a_minute(clusters: Clusters, seed: int) -> None:
-    chaos(clusters(3, links=True), 60, seed=seed, least=20)
+    chaos(clusters(3, links=True), 60, seed=seed, least=10)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_minute_of_five(clusters: Clusters) -> None:
-    chaos(clusters(5, links=True), 60, seed=20, clients_per_instance=1, least=15)
+    chaos(clusters(5, links=True), 60, seed=20, clients_per_instance=1, least=8)
