@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from shoal.catalog.rights import User
 from shoal.node.instance import Node
 from shoal.node.session import Session
 from shoal.node.settings import SessionSettings
@@ -31,6 +32,7 @@ class Statement:
     op: Op
     instance: str
     client: int
+    user_id: int
     begun: float
     low: int  # the last entry that had been acknowledged to anybody
     low_here: int  # the last entry that the instance had applied
@@ -60,7 +62,7 @@ class Statement:
     def __str__(self) -> str:
         said = f"{self.sqlstate} {self.message}" if self.outcome == "error" else f"{self.outcome} {self.tag}"
         return (
-            f"[{self.begun:.4f}–{self.ended:.4f}] client {self.client} on {self.instance}: {self.op.sql}\n    → {said}"
+            f"[{self.begun:.4f}–{self.ended:.4f}] client {self.client} on {self.instance} as user {self.user_id}: {self.op.sql}\n    → {said}"
             f" (entries {self.low}/{self.low_here}–{self.high})"
         )
 
@@ -95,12 +97,16 @@ class SimClient:
 
     # --- the connection --------------------------------------------------------------------------
 
-    def connect(self, instance: SimInstance) -> bool:
-        """False: it lets nobody in now."""
+    def connect(self, instance: SimInstance, user: str = "admin") -> bool:
+        """False: it lets nobody in now. Who may not log in comes as admin."""
         node = instance.node
         if node is None or not instance.is_online or node.stopping.is_set():
             return False
-        self.instance, self._wire = instance, Wire(self, node)
+        rights = node.catalog.rights
+        found = rights.by_name.get(user)
+        if found is None or not rights.may_log_in(found.id):
+            found = rights.by_name["admin"]
+        self.instance, self._wire = instance, Wire(self, node, found)
         return True
 
     def disconnect(self) -> None:
@@ -125,7 +131,13 @@ class SimClient:
         assert instance.node is not None and instance.loop is not None
         now = self._cluster.scheduler.now
         statement = Statement(
-            op, instance.name, self.number, now, self._log.acknowledged, instance.node.log.applied
+            op,
+            instance.name,
+            self.number,
+            wire.user_id,
+            now,
+            self._log.acknowledged,
+            instance.node.log.applied,
         )
         self.statement = statement
         self._then = then
@@ -176,12 +188,13 @@ class SimClient:
 class Wire:
     """One connection of a client: the session's side of it, and what it has said."""
 
-    def __init__(self, client: SimClient, node: Node) -> None:
+    def __init__(self, client: SimClient, node: Node, user: User) -> None:
         self._client = client
         self._frames = Frames()
         self._frames.open_session()
         self._answers = BackendFrames()
-        user, settings = node.catalog.rights.by_name["admin"], SessionSettings("admin", {})
+        settings = SessionSettings(user.name, {})
+        self.user_id = user.id
         self.session = Session(node, self, self._frames, user, settings, "shoal", client.number)
 
     def send(self, message: m.Message) -> None:

@@ -22,11 +22,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from shoal.catalog.acl import acl_rows
 from shoal.catalog.apply import Catalog, apply, catalog_of_rows
 from shoal.catalog.apply import check as check_change
 from shoal.catalog.entries import (
+    Acl as AclEntry,
+)
+from shoal.catalog.entries import (
+    AclChange,
     CreateIndex,
     DdlAbort,
     DdlCommit,
@@ -38,19 +44,19 @@ from shoal.catalog.entries import (
 from shoal.catalog.entries import (
     Dml as DmlEntry,
 )
+from shoal.catalog.rights import ADMIN_ID, Privilege, refuse_schema_change
 from shoal.catalog.schema import Table
 from shoal.catalog.system import PICO_DB_CONFIG, SYSTEM_TABLES
 from shoal.errors import ObjectInUse, ShoalError
 from shoal.node.raft_loop import Saved
-from shoal.sql.bind.ddl import bind_ddl
+from shoal.sql.bind.acl import bind_acl
+from shoal.sql.bind.schema_changes import bind_schema_change
 from shoal.sql.parser import parse_one
 from shoal.storage.catalog_db import CatalogDb
-from tests.simulation.workload import Ddl, Dml, Duplicate, Insert, Op, Read, Rows, Setting, ShardedInsert
+from tests.simulation.workload import Acl, Ddl, Dml, Duplicate, Insert, Op, Read, Rows, Setting, ShardedInsert
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Statement
-
-ADMIN_ID: Final = 1
 
 # Nothing has happened, for reasons that no state of the catalog shows.
 _NOT_NOW: Final = frozenset({"40001", "57P01", "57P03", "57014", "25006"})
@@ -174,6 +180,9 @@ class Replay:
     def table(self, name: str, index: int) -> Table | None:
         return self.catalogs[index].schema.tables.get(name)
 
+    def may(self, statement: Statement, privilege: Privilege, table: Table, index: int) -> bool:
+        return self.catalogs[index].rights.allows(statement.user_id, privilege, table)
+
     def rows(self, table: Table, index: int) -> Rows:
         return self._tables[table.id, table.generation].at(index)
 
@@ -208,6 +217,8 @@ def _check(replay: Replay, statement: Statement) -> None:
             _check_dml(replay, statement, op, entry)
         case Ddl():
             _check_ddl(replay, statement, op, entry)
+        case Acl():
+            _check_acl(replay, statement, op, entry)
         case Read():
             _check_read(replay, statement, op)
         case Setting():
@@ -245,6 +256,8 @@ def _check_dml(replay: Replay, statement: Statement, op: Dml, entry: int | None)
         }
         if any(change.table_id != table.id for change in logged.entry.changes):
             raise Disagreement(f"entry {entry} writes into another table than {op.table}: {logged.entry}")
+        if not replay.may(statement, Privilege.WRITE, table, entry - 1):
+            raise Disagreement(f"entry {entry}: the user had no right to it then")
         rows = replay.rows(table, entry - 1)
         try:
             wanted = dict(op.after(rows, _is_unique(table)))
@@ -294,6 +307,17 @@ def _check_lookup(replay: Replay, statement: Statement, op: Op, also: frozenset[
         ):
             raise Disagreement(f"{op.table} never had another column that must be given")
         return
+    if statement.sqlstate == "42501":
+        if statement.user_id == ADMIN_ID:
+            raise Disagreement("admin may do everything")
+        if all(
+            (table := replay.table(op.table, index)) is not None
+            and replay.may(statement, Privilege.READ, table, index)
+            and replay.may(statement, Privilege.WRITE, table, index)
+            for index in _states(replay, statement, here=True)
+        ):
+            raise Disagreement("the user had the rights all the time")
+        return
     if statement.sqlstate == "42P01":
         if all(replay.table(op.table, index) is not None for index in _states(replay, statement, here=True)):
             raise Disagreement(f"there was a table {op.table} all the time")
@@ -309,17 +333,28 @@ def _check_read(replay: Replay, statement: Statement, op: Read) -> None:
     got = {int(k or b"0"): (int(n or b"0"), int(u or b"0")) for k, n, u in statement.rows}
     for index in _states(replay, statement, here=True):
         table = replay.table(op.table, index)
-        if table is not None and replay.rows(table, index) == got:
+        if table is None or not replay.may(statement, Privilege.READ, table, index):
+            continue
+        # The rows are read after the rights.
+        if any(
+            (later := replay.table(op.table, at)) is not None and replay.rows(later, at) == got
+            for at in range(index, min(statement.high, replay.log.last) + 1)
+        ):
             return
-    raise Disagreement(f"the table never was {got} meanwhile")
+    raise Disagreement(f"the table never was {got} meanwhile, for a user who may read it")
 
 
 def _check_setting(replay: Replay, statement: Statement, op: Setting, entry: int | None) -> None:
     if statement.is_unknown:
         return
     if statement.outcome == "error":
-        if entry is not None or statement.sqlstate not in _NOT_NOW:
+        if entry is not None:
             raise Disagreement(f"it has failed, and is in the log as entry {entry}")
+        if statement.sqlstate not in _NOT_NOW and (statement.sqlstate, statement.user_id) == (
+            "42501",
+            ADMIN_ID,
+        ):
+            raise Disagreement("nobody expects this error")
         return
     if entry is None:
         raise Disagreement("it was acknowledged, and isn't in the log")
@@ -333,17 +368,20 @@ def _check_setting(replay: Replay, statement: Statement, op: Setting, entry: int
 # --- schema changes ------------------------------------------------------------------------------
 
 
-def asked_of(op: Op, catalog: Catalog) -> SchemaChange | str | None:
+def asked_of(op: Op, catalog: Catalog, user_id: int) -> SchemaChange | str | None:
     """What it asks of that catalog; None: nothing. A text: the SQLSTATE of what is wrong with it."""
     statement = parse_one(op.sql)
+    rights, schema = catalog.rights, catalog.schema
+    permit = partial(rights.refuse, user_id)
     try:
-        changes = bind_ddl(statement, catalog.schema, ADMIN_ID, catalog.next_table_id)  # type: ignore[arg-type]
-        if not changes:
+        change = bind_schema_change(statement, schema, user_id, catalog.next_table_id, permit=permit)  # type: ignore[arg-type]
+        if change is None:
             return None
-        check_change(catalog, changes[0])
+        refuse_schema_change(rights, schema, change, user_id)
+        check_change(catalog, change)
     except ShoalError as error:
         return "pending" if isinstance(error, ObjectInUse) else error.sqlstate
-    return changes[0]
+    return change
 
 
 def _check_ddl(replay: Replay, statement: Statement, op: Ddl, entry: int | None) -> None:
@@ -351,7 +389,10 @@ def _check_ddl(replay: Replay, statement: Statement, op: Ddl, entry: int | None)
         if statement.is_unknown:
             return
         if statement.succeeded:
-            if all(asked_of(op, replay.catalogs[index]) is not None for index in _states(replay, statement)):
+            if all(
+                asked_of(op, replay.catalogs[index], statement.user_id) is not None
+                for index in _states(replay, statement)
+            ):
                 raise Disagreement(
                     "it did nothing, and in every state since it began there was something to do"
                 )
@@ -359,13 +400,14 @@ def _check_ddl(replay: Replay, statement: Statement, op: Ddl, entry: int | None)
         if statement.sqlstate in _NOT_NOW:
             return
         if all(
-            asked_of(op, replay.catalogs[index]) != statement.sqlstate for index in _states(replay, statement)
+            asked_of(op, replay.catalogs[index], statement.user_id) != statement.sqlstate
+            for index in _states(replay, statement)
         ):
             raise Disagreement("nothing was wrong with it in any state since it began")
         return
     logged = replay.log.entries[entry].record
     assert logged is not None and isinstance(logged.entry, DdlPrepare), logged
-    wanted = asked_of(op, replay.catalogs[entry - 1])
+    wanted = asked_of(op, replay.catalogs[entry - 1], statement.user_id)
     if wanted != logged.entry.change:
         raise Disagreement(f"entry {entry} prepares {logged.entry.change}, it should be {wanted}")
     if entry not in replay.ends:
@@ -393,3 +435,42 @@ def _may_be_aborted(change: SchemaChange, aborted: DdlAbort) -> bool:
     if aborted.sqlstate == "23505":
         return isinstance(change, CreateIndex) and change.unique
     return aborted.sqlstate == "23502"  # a NOT NULL column, and the table isn't empty
+
+
+# --- rights --------------------------------------------------------------------------------------
+
+
+def _rights_asked(op: Op, catalog: Catalog, user_id: int) -> AclChange | str | None:
+    """As asked_of()."""
+    try:
+        change = bind_acl(parse_one(op.sql), catalog)  # type: ignore[arg-type]
+        rows = () if change is None else acl_rows(catalog, change, user_id, "a secret")
+    except ShoalError as error:
+        return error.sqlstate
+    return change if rows else None
+
+
+def _check_acl(replay: Replay, statement: Statement, op: Acl, entry: int | None) -> None:
+    user_id = statement.user_id
+    if entry is not None:
+        logged = replay.log.entries[entry].record
+        assert logged is not None and isinstance(logged.entry, AclEntry), logged
+        wanted = _rights_asked(op, replay.catalogs[entry - 1], user_id)
+        if wanted != logged.entry.change:
+            raise Disagreement(f"entry {entry} says {logged.entry.change}, it should be {wanted}")
+    if statement.is_unknown:
+        return
+    if statement.succeeded:
+        if entry is None and all(
+            _rights_asked(op, replay.catalogs[index], user_id) is not None
+            for index in _states(replay, statement)
+        ):
+            raise Disagreement("it did nothing, and in every state since it began there was something to do")
+        return
+    if entry is not None:
+        raise Disagreement(f"it has failed, and is in the log as entry {entry}")
+    if statement.sqlstate not in _NOT_NOW and all(
+        _rights_asked(op, replay.catalogs[index], user_id) != statement.sqlstate
+        for index in _states(replay, statement)
+    ):
+        raise Disagreement("nothing was wrong with it in any state since it began")

@@ -40,6 +40,7 @@ class Knobs:
     clients: int
     think: float
     ddl: float
+    acl: float
     dml: float
     sharded: float
     patience: float  # of a client
@@ -84,6 +85,7 @@ def draw(rng: Random, instances: int | None = None) -> Knobs:
         clients=pick((2, 3, 4, 6)),
         think=pick((0.02, 0.1, 0.3)),
         ddl=pick((1, 1, 3)),
+        acl=pick((0, 0.5, 0.5, 2)),
         dml=pick((1, 2, 4)),
         sharded=pick((0, 1)),
         patience=pick((3, 10, 100)),

@@ -27,6 +27,8 @@ from tests.simulation.network import Delays
 from tests.simulation.workload import (
     GLOBAL_TABLES,
     SHARDED_TABLES,
+    USERS,
+    Acl,
     Ddl,
     Expel,
     Op,
@@ -90,7 +92,11 @@ class Run:
         )
         self.scheduler = self.cluster.scheduler
         self.workload = Workload(
-            Random(rng.getrandbits(64)), ddl=knobs.ddl, dml=knobs.dml, sharded=knobs.sharded
+            Random(rng.getrandbits(64)),
+            ddl=knobs.ddl,
+            acl=knobs.acl,
+            dml=knobs.dml,
+            sharded=knobs.sharded,
         )
         self.clients = [
             SimClient(self.cluster, self.log, number, Random(rng.getrandbits(64)))
@@ -151,7 +157,8 @@ class Run:
         rng = self.rng
         if client.instance is not None and rng.random() < 0.05:
             client.disconnect()
-        if client.instance is None and not client.connect(rng.choice(self.cluster.instances)):
+        user = rng.choice((*USERS, *["admin"] * 4)) if self.knobs.acl else "admin"
+        if client.instance is None and not client.connect(rng.choice(self.cluster.instances), user):
             self.scheduler.call_later(rng.uniform(0.05, 0.3), self._next, client)
             return
         statement = client.ask(self._draw(), lambda: self._later(client))
@@ -382,7 +389,7 @@ class Run:
             unknown = statement.is_unknown
             outcome.answers["unknown" if unknown else statement.sqlstate or statement.outcome] += 1
             if statement.outcome == "ok":
-                name = " ".join(statement.tag.split()[:2]) if isinstance(statement.op, Ddl) else ""
+                name = " ".join(statement.tag.split()[:2]) if isinstance(statement.op, Ddl | Acl) else ""
                 outcome.kinds[name or type(statement.op).__name__] += 1
         self.cluster.check()
         members = [instance for instance in self.cluster.instances if not instance.expelled]

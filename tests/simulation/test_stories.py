@@ -21,3 +21,19 @@ def test_a_master_that_stops_while_it_applies_a_change_aborts_nothing(tmp_path: 
         story.until(lambda: created.outcome)
         assert created.succeeded, str(created)
         story.check()
+
+
+def test_an_instance_that_dies_between_joining_and_its_first_entry_finds_the_others_again(
+    tmp_path: Path,
+) -> None:
+    with Story(tmp_path, 2) as story:
+        late = story.cluster.add()
+        story.look_after(late)
+        story.cluster.network.delays = Delays(0.02, 0.01)
+        late.start()
+        story.until(lambda: late.node is not None)
+        assert story.node(3).log.applied == 0
+        late.kill()
+        late.start()
+        story.until(lambda: late.is_online)
+        story.ok(3, create_table("s1"))

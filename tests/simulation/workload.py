@@ -16,6 +16,8 @@ from typing import Final, TypeAlias
 
 GLOBAL_TABLES: Final = ("g1", "g2", "g3")
 SHARDED_TABLES: Final = ("s1", "s2", "s3")
+USERS: Final = ("u1", "u2", "u3")
+ROLES: Final = ("r1", "r2")
 _KEYS: Final = 6
 _VALUES: Final = 5
 SETTINGS: Final = ("pg_statement_max", "pg_portal_max", "sql_vdbe_opcode_max")
@@ -37,6 +39,11 @@ class Op:
 @dataclass(frozen=True)
 class Ddl(Op):
     """A schema change. What it asks of a catalog, the binder says."""
+
+
+@dataclass(frozen=True)
+class Acl(Op):
+    """A change of users, roles or rights. What it asks of a catalog, the binder says."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +136,10 @@ class Expel(Op):
 class Workload:
     """Draws operations. Chances are relative to each other."""
 
-    def __init__(self, rng: Random, *, ddl: float, dml: float, sharded: float) -> None:
+    def __init__(self, rng: Random, *, ddl: float, acl: float, dml: float, sharded: float) -> None:
         self._rng = rng
         self._ddl = ddl
+        self._acl = acl
         self._dml = dml
         self._sharded = sharded
         self._count = 0
@@ -139,11 +147,14 @@ class Workload:
     def next(self) -> Op:
         self._count += 1
         what = self._rng.choices(
-            ("ddl", "dml", "sharded", "read", "setting"), (self._ddl, self._dml, self._sharded, 0.5, 0.2)
+            ("ddl", "acl", "dml", "sharded", "read", "setting"),
+            (self._ddl, self._acl, self._dml, self._sharded, 0.5, 0.2),
         )[0]
         match what:
             case "ddl":
                 return self._draw_ddl()
+            case "acl":
+                return self._draw_acl()
             case "dml":
                 return self._draw_dml()
             case "sharded":
@@ -185,6 +196,30 @@ class Workload:
         # Keys are never used twice, values are: so unique indexes meet duplicates.
         key, u = self._count * 1000 + self._rng.randint(0, 999), self._rng.randint(1, 30)
         return ShardedInsert(f"INSERT INTO {table} (k, n, u) VALUES ({key}, 0, {u})", table, key, u)
+
+    def _draw_acl(self) -> Acl:
+        pick = self._rng.choice
+        user, role, table = pick(USERS), pick(ROLES), pick((*GLOBAL_TABLES, *SHARDED_TABLES))
+        kind = self._rng.choices(
+            ("user", "drop user", "role", "drop role", "grant", "revoke", "give role", "take role", "login"),
+            (3, 0.7, 1, 0.3, 6, 3, 1, 1, 1),
+        )[0]
+        right = f"{pick(('READ', 'WRITE', 'WRITE', 'ALTER', 'DROP', 'CREATE'))} ON TABLE {table}"
+        if self._rng.random() < 0.2:
+            right = "CREATE TABLE"
+        grantee = pick((user, user, role))
+        sql = {
+            "user": f"CREATE USER {pick(('', 'IF NOT EXISTS '))}{user} WITH PASSWORD 'Passw0rd-{self._count}' USING md5",
+            "drop user": f"DROP USER {pick(('', 'IF EXISTS '))}{user}",
+            "role": f"CREATE ROLE {pick(('', 'IF NOT EXISTS '))}{role}",
+            "drop role": f"DROP ROLE {pick(('', 'IF EXISTS '))}{role}",
+            "grant": f"GRANT {right} TO {grantee}",
+            "revoke": f"REVOKE {right} FROM {grantee}",
+            "give role": f"GRANT {role} TO {user}",
+            "take role": f"REVOKE {role} FROM {user}",
+            "login": f"ALTER USER {user} {pick(('LOGIN', 'NOLOGIN'))}",
+        }[kind]
+        return Acl(sql)
 
     def _draw_ddl(self) -> Ddl:
         pick = self._rng.choice

@@ -78,7 +78,7 @@ class Accounts:
         self._locking: set[int] = set()
         self._tell_at = 0.0  # not before
         self._telling: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         log.on_change(self._on_change)
         rpc.handle(LoginAttempts, self._on_news)
 
@@ -238,5 +238,5 @@ class Accounts:
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)

@@ -67,8 +67,8 @@ class Rpc:
         self._met: Callable[[Introduction], None] | None = None
         self._links: dict[str, Link] = {}
         self._servers: list[asyncio.Server] = []
-        self._served: set[Served] = set()
-        self._strangers: dict[Served, None] = {}  # in the order in which they came
+        self._served: dict[Served, None] = {}  # these two in the order in which they came
+        self._strangers: dict[Served, None] = {}
         self._said: dict[tuple[str, str], float] = {}
         self._closing = False
         self.handle(Ping, lambda caller, ping, deadline: Pong(ping.echo), roles=("peer", "client"))
@@ -213,7 +213,7 @@ class Rpc:
             self._on_fault(fault)
 
     def arrived(self, connection: Served) -> None:
-        self._served.add(connection)
+        self._served[connection] = None
         if self._closing:
             connection.abort("the instance is stopping")
             return
@@ -230,7 +230,7 @@ class Rpc:
 
     def left(self, connection: Served) -> None:
         self._strangers.pop(connection, None)
-        self._served.discard(connection)
+        self._served.pop(connection, None)
 
     def refusal(self, host: str, who: str, error: ShoalError) -> None:
         now = self._loop.time()
