@@ -27,6 +27,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import psycopg
 
 import shoal
+from shoal.cli.report import NO_LIMITS
 from shoal.node.config import Running
 from tests.links import Links
 
@@ -468,17 +469,20 @@ Contents: TypeAlias = dict[str, list[str]]
 def contents(instance: Instance) -> Contents:
     """The rows of all system tables and global tables, as this instance has them."""
     with instance.connect() as connection:
-        tables = connection.execute("SELECT name, distribution FROM _pico_table").fetchall()
+        tables = connection.execute(
+            f"SELECT name, distribution FROM _pico_table {NO_LIMITS}".encode()
+        ).fetchall()
         names = sorted(name for name, distribution in tables if "Global" in str(distribution))
         return {
-            name: sorted(map(str, connection.execute(f'SELECT * FROM "{name}"'.encode()))) for name in names
+            name: sorted(map(str, connection.execute(f'SELECT * FROM "{name}" {NO_LIMITS}'.encode())))
+            for name in names
         }
 
 
 def instances_of(instance: Instance) -> dict[str, dict[str, Any]]:
     """By name: the rows of _pico_instance as this instance has them, with `state` and `target` in one word."""
     with instance.connect() as connection:
-        cursor = connection.execute("SELECT * FROM _pico_instance")
+        cursor = connection.execute(f"SELECT * FROM _pico_instance {NO_LIMITS}".encode())
         assert cursor.description is not None
         names = [column.name for column in cursor.description]
         rows = [dict(zip(names, row, strict=True)) for row in cursor]

@@ -268,7 +268,7 @@ class Nemesis:
     """One fault after another, and what heals it; sometimes two at a time. Never more than a minority is dead for long."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
-        self.done: Counter[str] = Counter()
+        self.done: list[tuple[str, float]] = []  # and how many seconds, until all was whole again
         self._cluster = cluster
         self._chance = random.Random(seed)
         assert cluster.links is not None
@@ -283,10 +283,11 @@ class Nemesis:
         while time.monotonic() < deadline and not until():
             fault = faults[at % len(faults)]
             at += 1
-            self.done[fault] += 1
+            begun = time.monotonic()
             getattr(self, fault)()
             self._links.heal()
             self._restart()
+            self.done.append((fault, round(time.monotonic() - begun, 1)))
             self._rest(0.0, 0.8)
 
     def _rest(self, least: float, most: float) -> None:

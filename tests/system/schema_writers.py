@@ -67,7 +67,11 @@ class SchemaWriter:
         try:
             connection.execute(step.sql.encode())
         except psycopg.Error as error:
-            if error.sqlstate is None or error.sqlstate != step.refused:
+            if error.sqlstate == "40001":
+                return True  # nothing has happened: nobody leads, say
+            if error.sqlstate == "57S01":
+                pass  # committed, and somebody hasn't said that it knows
+            elif error.sqlstate is None or error.sqlstate != step.refused:
                 if error.sqlstate not in _GONE:
                     error.add_note(step.sql)
                     raise

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from tests.cluster import Cluster, Instance, NotInTime, eventually
+from tests.cluster import Cluster, Instance, NotInTime, eventually, instances_of
 from tests.system.test_users import PASSWORD, connect, refused_login
 
 Clusters = Callable[..., Cluster]
@@ -160,6 +160,55 @@ def test_the_file_is_opened_anew(tmp_path: Path, timing_scale: float) -> None:
         running.kill()
 
 
+def test_lines_that_were_lost_are_told_at_the_next_start(tmp_path: Path, timing_scale: float) -> None:
+    """As after a kill between applying and telling, or a power cut."""
+    path = tmp_path / "audit.log"
+    running = Instance(tmp_path / "i", options=("--audit", str(path)), timing_scale=timing_scale)
+
+    def of_the_log() -> list[tuple[Any, ...]]:
+        return [
+            (event["index"], event["title"], event["initiator"], event["time"])
+            for event in events(path)
+            if event["title"] in OF_THE_LOG or event["title"] in ("change_db_config", "create_index")
+        ]
+
+    try:
+        running.start()
+        with running.connect() as admin:
+            admin.execute(f"CREATE USER ann WITH PASSWORD '{PASSWORD}'")
+            admin.execute("GRANT CREATE TABLE TO ann")
+            with connect(running, "ann") as conn:
+                conn.execute("CREATE TABLE fish (id INT PRIMARY KEY, n INT)")
+                conn.execute("CREATE TABLE gone (id INT PRIMARY KEY)")
+                conn.execute("CREATE INDEX by_n ON fish (n)")
+                conn.execute("DROP TABLE gone")
+            admin.execute("ALTER SYSTEM SET auth_login_attempt_max = 5")
+            admin.execute("INSERT INTO fish VALUES (1, 1)")
+            admin.execute("REVOKE CREATE TABLE FROM ann")
+        before = of_the_log()
+        assert len(before) == 8
+        for kept in (8, 7, 5, 3, 2, 1):
+            running.kill()
+            # The file ends behind so many of them, in the middle of a line.
+            index = before[kept - 1][0]
+            lines = path.read_bytes().splitlines(keepends=True)
+            end = next(at for at, line in enumerate(lines) if json.loads(line).get("index") == index) + 1
+            path.write_bytes(b"".join(lines[:end]) + b'{"id":"1.1.')
+            running.start()
+            half = b'{"id":"1.1.\n'
+            assert path.read_bytes().count(half) == 1
+            path.write_bytes(path.read_bytes().replace(half, b""))
+            assert of_the_log() == before
+        assert PASSWORD not in path.read_text()
+        # A file that tells of nothing yet: what was before it was told elsewhere.
+        running.stop()
+        path.unlink()
+        running.start()
+        assert of_the_log() == []
+    finally:
+        running.kill()
+
+
 def test_to_stdout(tmp_path: Path, timing_scale: float) -> None:
     running = Instance(tmp_path / "i", options=("-c", "audit=stdout"), timing_scale=timing_scale)
     try:
@@ -247,6 +296,8 @@ def test_three_instances(clusters: Clusters, tmp_path: Path, timing_scale: float
     with connect(two, "ann") as conn, pytest.raises(errors.InsufficientPrivilege):
         conn.execute("INSERT INTO fish VALUES (1)")
     three.kill()
+    gone = three.running.name
+    eventually(lambda: instances_of(one)[gone]["state"] == "Offline", 20 * timing_scale, "it is Offline")
     one.execute("REVOKE READ ON TABLE fish FROM ann", "DROP TABLE fish")
     three.start()
     cluster.settle()

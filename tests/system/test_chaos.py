@@ -39,7 +39,7 @@ def chaos(
     check(cluster, load)
     print(
         f"\nseed {seed}: {lasted:.0f} s, {load.acknowledged} acknowledged, {dict(load.answers)}, "
-        f"{len(load.registers)} registers, {len(load.sets)} sets, {dict(nemesis.done)}"
+        f"{len(load.registers)} registers, {len(load.sets)} sets, {nemesis.done}"
     )
     assert load.acknowledged >= least * lasted, f"{load.acknowledged} acknowledged in {lasted:.0f} s"
 

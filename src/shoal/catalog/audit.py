@@ -1,6 +1,6 @@
 """What an audit tells of the cluster's log: one event for each thing that an entry has done.
 
-Here: Event; events_of_entry() for schema, users, rights and settings, events_of_members() for instances that come, go or change
+Here: Event; events_of_entry() and events_told_late() for schema, users, rights and settings, events_of_members() for instances that come, go or change
 their state.
 Not here: where events are written, and those that only one instance sees (node/audit.py).
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from shoal.catalog.apply import Catalog, Pending
@@ -27,6 +27,7 @@ from shoal.catalog.entries import (
     CreateUser,
     DdlAbort,
     DdlCommit,
+    DdlPrepare,
     Dml,
     DropIndex,
     DropProcedure,
@@ -45,9 +46,10 @@ from shoal.catalog.entries import (
     SchemaChange,
     SetLogin,
     TruncateTable,
+    object_of,
 )
 from shoal.catalog.rights import ADMIN, ObjectType, Privilege
-from shoal.catalog.schema import TableId
+from shoal.catalog.schema import Procedure, Table, TableId
 from shoal.catalog.system import PICO_DB_CONFIG
 from shoal.topology.cluster import Instance, Topology
 
@@ -88,6 +90,18 @@ def events_of_entry(before: Catalog, entry: Entry, index: int) -> Iterator[Event
                     )
 
 
+def events_told_late(now: Catalog, entry: Entry, index: int, prepared: DdlPrepare | None) -> Iterator[Event]:
+    """Of an entry that was applied some time ago: `now` is a later catalog. What it has dropped has no name any more.
+    `prepared` is the beginning of the schema change that the entry ends."""
+    if isinstance(entry, DdlCommit | DdlAbort):
+        if prepared is None:
+            return
+        table_id = TableId(object_of(prepared.change))
+        pending = Pending(entry.version, 0, table_id, (), prepared.change, prepared.user_id)
+        now = replace(now, pending={entry.version: pending})
+    yield from events_of_entry(now, entry, index)
+
+
 # --- the schema ----------------------------------------------------------------------------------
 
 
@@ -113,12 +127,12 @@ def _described(before: Catalog, change: SchemaChange) -> tuple[str, str]:
         case CreateProcedure():
             return f"created procedure {change.name!r}", change.name
         case DropProcedure():
-            name = before.schema.procedures_by_id[change.procedure_id].name
+            name = _name(before.schema.procedures_by_id.get(change.procedure_id), change.procedure_id)
             return f"dropped procedure {name!r}", name
         case RenameProcedure():
-            name = before.schema.procedures_by_id[change.procedure_id].name
+            name = _name(before.schema.procedures_by_id.get(change.procedure_id), change.procedure_id)
             return f"renamed procedure {name!r} to {change.new_name!r}", name
-    table = before.schema.tables_by_id[TableId(change.table_id)].name
+    table = _name(before.schema.tables_by_id.get(TableId(change.table_id)), change.table_id)
     match change:
         case RenameTable():
             return f"renamed table {table!r} to {change.new_name!r}", table
@@ -137,6 +151,10 @@ def _described(before: Catalog, change: SchemaChange) -> tuple[str, str]:
             return f"dropped table {table!r}", table
         case TruncateTable():
             return f"truncated table {table!r}", table
+
+
+def _name(found: Table | Procedure | None, object_id: int) -> str:
+    return f"#{object_id}" if found is None else found.name
 
 
 # --- users, roles, rights ------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`shoal sim`: one simulated run again, or very many.
+"""`shoal sim`: one simulated run again, or very many, or as many as it takes to find a bug on purpose.
 
 Here: the command, its progress, and how a failure is told.
 Not here: the simulation (sim/).
@@ -7,8 +7,9 @@ Not here: the simulation (sim/).
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import fields
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -18,8 +19,12 @@ from shoal.sim.cluster import TICKS, Outcome, run_seed
 from shoal.sim.knobs import Knobs
 from shoal.sim.trace import Trace
 
+if TYPE_CHECKING:
+    from shoal.sim.planted import Planted
+
 FAILURES_SHOWN: Final = 5
 EVENTS_SHOWN: Final = 40
+HUNT_CPU_SECONDS: Final = 60.0
 
 
 def sim(
@@ -33,12 +38,46 @@ def sim(
     ticks: Annotated[int, typer.Option(help="How long the faults last.", min=1)] = TICKS,
     trace: Annotated[bool, typer.Option("--trace", help="With --seed: print every event.")] = False,
     jobs: Annotated[int, typer.Option(help="So many processes.", min=1)] = 1,
+    planted: Annotated[
+        str | None,
+        typer.Option(help="With this bug on purpose; without --seed: look for a seed that finds it."),
+    ] = None,
 ) -> None:
     """Run the consensus core in a simulated cluster: the same seed is the same run."""
+    bug = _planted(planted) if planted is not None else None
     if seed is not None:
         again = f"shoal sim --seed {seed}" + _options(instances, ticks)
-        raise typer.Exit(_one(seed, instances, ticks, whole=trace, again=again))
+        again += f" --planted {bug.name}" if bug is not None else ""
+        with bug.on() if bug is not None else nullcontext():
+            raise typer.Exit(_one(seed, instances, ticks, whole=trace, again=again))
+    if bug is not None:
+        raise typer.Exit(_hunt(bug, first, ticks))
     raise typer.Exit(_many(seeds, first, instances, ticks, jobs))
+
+
+def _planted(name: str) -> Planted:
+    from shoal.sim.planted import PLANTED  # reads its list, which no other command needs
+
+    if name not in PLANTED:
+        raise typer.BadParameter(f"{name!r} is none of: {', '.join(PLANTED)}", param_hint="--planted")
+    return PLANTED[name]
+
+
+def _hunt(bug: Planted, first: int, ticks: int) -> int:
+    """0: it was found."""
+    from shoal.sim.campaign import hunt
+
+    sys.stdout.write(f"{bug.name}: {bug.story}\n")
+    hunted = hunt(bug, first=first, ticks=ticks, cpu_s=HUNT_CPU_SECONDS)
+    found = hunted.outcome
+    if found is None:
+        sys.stdout.write(f"not found in {hunted.seeds} seeds, {hunted.cpu_s:.1f} CPU seconds\n")
+        return 1
+    sys.stdout.write(
+        f"found after {hunted.seeds} seeds, {hunted.cpu_s:.1f} CPU seconds: {found.failure}\n"
+        f"again: shoal sim --seed {found.seed}{_options(None, ticks)} --planted {bug.name}\n"
+    )
+    return 0
 
 
 def _options(instances: int | None, ticks: int) -> str:
@@ -80,11 +119,13 @@ def _many(seeds: int, first: int, instances: int | None, ticks: int, jobs: int) 
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[rate]}"))
     with Progress(*columns, console=console) as progress:
+        shown = 0
         task = progress.add_task("seeds", total=seeds, rate="")
         for some in run_seeds(range(first, first + seeds), instances=instances, ticks=ticks, jobs=jobs):
             totals.merge(some)
-            for seed, failure in some.failures:
+            for seed, failure in some.failures[: max(0, FAILURES_SHOWN - shown)]:
                 progress.console.print(f"seed {seed}: {failure}", markup=False, highlight=False)
+            shown += len(some.failures)
             progress.update(task, advance=some.seeds, rate=f"{totals.events_per_s:,.0f} events/s")
     sys.stdout.write(
         f"{totals.seeds} seeds, {totals.cpu_s:.1f} CPU seconds, {totals.events_per_s:,.0f} events/s, "

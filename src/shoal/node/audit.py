@@ -4,9 +4,9 @@ Here: Audit, the log of one instance: the events of the cluster's log as it appl
 Not here: what an entry's events are (catalog/audit.py), the log for operators (logging).
 
 Each event has an id, RAFT_ID.GEN.COUNT: the generation counts the starts of the instance, so no two events of a cluster have the
-same, and a gap in the count shows. A line is written before whoever caused the event is answered, and outlives the process; the
-disk may lose the last ones with its power. An entry is told of by each instance when it has applied it, once: a restart goes on
-behind it. Only a process that is killed between the two leaves an entry out, and the other instances tell of it.
+same, and a gap in the count shows. A line is written before whoever caused the event is answered, and outlives the process. An
+entry is told of by each instance when it has applied it, once. An instance that was killed between the two, or whose disk
+lost the last lines with its power, finds at its next start where its file ends in the log, and tells the rest.
 
 What can't be written is counted, told to the operators, and named by the next line that can. An instance doesn't stop for it.
 """
@@ -24,16 +24,38 @@ from typing import Final
 
 import msgspec
 
-from shoal.catalog.audit import HIGH, LOW, MEDIUM, Event, events_of_entry, events_of_members
+from shoal.catalog.audit import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    Event,
+    events_of_entry,
+    events_of_members,
+    events_told_late,
+)
+from shoal.catalog.entries import DdlAbort, DdlCommit, DdlPrepare
 from shoal.errors import InvalidConfiguration, ShoalError
-from shoal.node.catalog_log import Change
+from shoal.node.catalog_log import CatalogLog, Change
 from shoal.topology.cluster import Topology
 
 _log: Final = logging.getLogger(__name__)
 
 STDOUT: Final = "stdout"
 
+# Where the last entry that was told of is looked for.
+_TAIL_BYTES: Final = 1 << 20
+
 _encode: Final = msgspec.json.Encoder().encode
+
+
+class _Told(msgspec.Struct):
+    """What of a line says how far it tells of the log."""
+
+    id: str
+    index: int | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Told).decode
 
 
 class Audit:
@@ -47,10 +69,46 @@ class Audit:
         self._lost = 0
         self._topology = Topology()
 
-    def begin(self, raft_id: int, gen: int, topology: Topology) -> None:
-        """From now on it is known who writes, and what has been told of already."""
+    def begin(self, raft_id: int, gen: int, topology: Topology, log: CatalogLog) -> None:
+        """From now on it is known who writes, and what has been applied."""
         self._raft_id, self._gen, self._topology = raft_id, gen, topology
+        told = self._last_index()
         self.write(Event("init_audit", LOW, "the audit log is ready"))
+        if told is not None:
+            self._tell_late(log, told)
+
+    def _last_index(self) -> int | None:
+        """Of the last line that tells of an entry; None: there is none, or nobody can read what was written."""
+        if self._target in (None, STDOUT):
+            return None
+        assert self._target is not None
+        try:
+            with Path(self._target).open("rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    return None
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                lines = file.read().splitlines()
+        except OSError:
+            return None
+        for line in reversed(lines):
+            try:
+                told = _decode(line)
+            except msgspec.MsgspecError:
+                continue  # cut off, or of somebody else
+            if told.index is not None and told.id.startswith(f"{self._raft_id}."):
+                return told.index
+        return None
+
+    def _tell_late(self, log: CatalogLog, told: int) -> None:
+        """Changes of the schema, rights and settings. Which states of instances have changed, a later state doesn't show."""
+        for index, record in log.applied_after(told):
+            prepared: DdlPrepare | None = None
+            if isinstance(record.entry, DdlCommit | DdlAbort):
+                first, begun = next(log.applied_after(record.entry.version - 1), (0, record))
+                if first == record.entry.version and isinstance(begun.entry, DdlPrepare):
+                    prepared = begun.entry
+            for event in events_told_late(log.catalog, record.entry, index, prepared):
+                self.write(event, record.time)
 
     @property
     def is_on(self) -> bool:
@@ -181,9 +239,21 @@ def _opened(target: str) -> int:
             # Of a pipe that nobody reads: what can't be written is lost, and nobody waits for it.
             flags |= os.O_NONBLOCK
     try:
-        return os.open(path, flags, 0o600)
+        opened = os.open(path, flags, 0o600)
+        if _ends_within_a_line(path):
+            os.write(opened, b"\n")
+        return opened
     except OSError as error:
         raise InvalidConfiguration(f"audit: {path} can't be opened: {error.strerror}") from None
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    """As a power cut leaves it."""
+    if not stat.S_ISREG(path.stat().st_mode) or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
 
 
 def _iso(microseconds: int) -> str:

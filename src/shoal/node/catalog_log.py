@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -49,7 +49,7 @@ from shoal.node.outside import Outside
 from shoal.node.raft_loop import RaftLoop, Saved
 from shoal.protocol.cluster import Propose, Proposed
 from shoal.raft.messages import Entry as RaftEntry
-from shoal.raft.messages import Index
+from shoal.raft.messages import EntryKind, Index
 from shoal.storage.catalog_db import CatalogDb
 
 _log: Final = logging.getLogger(__name__)
@@ -230,6 +230,15 @@ class CatalogLog:
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append((index, future))
             await asyncio.wait_for(future, max(0.0, deadline - self._loop.time()))
+
+    def applied_after(self, index: int) -> Iterator[tuple[int, Record]]:
+        """What the log still has of the entries behind that one, up to the last that is applied."""
+        log = self._raft.core.log
+        first = Index(max(index, log.mark.index) + 1)
+        if first <= self.applied:
+            for entry in log.entries(first, Index(self.applied)):
+                if entry.kind is EntryKind.NORMAL and entry.data:
+                    yield entry.index, decode_record(entry.data)
 
     async def catch_up(self, deadline: float) -> int:
         """Returns when all that was acknowledged before the call is applied here, and up to where that is. Raises

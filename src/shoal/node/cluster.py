@@ -294,7 +294,6 @@ class Cluster:
         self._presence = Presence(
             loop,
             instance=lambda: self.instance,
-            next_change=self.log.next_change,
             catch_up=self._catch_up,
             ask=self._ask_to_be_online,
             chance=outside.chance.random,
@@ -313,6 +312,7 @@ class Cluster:
             scale=scale,
         )
         self.raft.on_heard(self._hearing.heard)
+        self.raft.on_role(self._hearing.on_role)
         self._governing = Governing(
             self.raft,
             self.log,
@@ -330,7 +330,7 @@ class Cluster:
         self.rpc.on_one_way(self._receive)
         self.rpc.on_link(self._on_link)
         self.rpc.on_peer(self._on_peer)
-        self.on_topology: list[Callable[[], None]] = []
+        self.on_topology: list[Callable[[], None]] = [self._presence.on_topology]
         self._turn: asyncio.TimerHandle | None = None
         self._standing: asyncio.Task[None] | None = None
 
@@ -338,7 +338,6 @@ class Cluster:
 
     def start(self) -> None:
         self.raft.start()
-        self._hearing.start()
         self._governing.start()
         self._standing = self._loop.create_task(self._ask_where_we_stand())
 

@@ -163,7 +163,10 @@ class Governing:
             offline_seconds=self._offline_seconds(),
             now=self._now(),
         )
-        for step in plan(cluster, frozenset(self._busy)):
+        steps = plan(cluster, frozenset(self._busy))
+        wanted = {step.lane for step in steps} | self._busy.keys()
+        self._failures = {lane: count for lane, count in self._failures.items() if lane in wanted}
+        for step in steps:
             task = self._loop.create_task(self._carry_out(step, self._log.applied))
             self._busy[step.lane] = step, task
 

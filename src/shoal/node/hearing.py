@@ -54,15 +54,21 @@ class Hearing:
         self._lost = lost
         self._beat_seconds = _BEAT_SECONDS * scale
         self._of: dict[int, _Of] = {}
-        self._led = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
-        self._timer = self._loop.call_later(self._beat_seconds, self._beat)
+    def on_role(self) -> None:
+        """To be called when this instance begins to lead, or ends. Nobody else listens."""
+        if not self._core.is_leader:
+            self.stop()
+        elif self._timer is None:
+            # Who didn't lead until now hasn't listened.
+            self._of = {raft_id: _Of(gone=of.gone) for raft_id, of in self._of.items()}
+            self._timer = self._loop.call_later(self._beat_seconds, self._beat)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def heard(self, raft_id: int) -> None:
         """A sign of life."""
@@ -94,12 +100,6 @@ class Hearing:
         # The next one is counted from now on, however late this one is.
         self._timer = self._loop.call_later(self._beat_seconds, self._beat)
         core = self._core
-        if not core.is_leader:
-            self._led = False
-            return
-        if not self._led:
-            self._led = True
-            self._of = {raft_id: _Of(gone=of.gone) for raft_id, of in self._of.items()}
         for raft_id in [raft_id for raft_id in self._of if raft_id not in core.progress]:
             del self._of[raft_id]
         for raft_id, progress in core.progress.items():

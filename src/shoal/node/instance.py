@@ -302,7 +302,7 @@ async def opened(
         )
         stack.pop_all()  # from now on they are the cluster's
         node.join(cluster)
-        audit.begin(cluster.identity.raft_id, gen, cluster.topology)
+        audit.begin(cluster.identity.raft_id, gen, cluster.topology, cluster.log)
         try:
             await _unless_stopped(node, node.own_tables.recover())
             cluster.start()

@@ -164,8 +164,8 @@ class OwnTables:
             else:
                 self._drop_if_replaced(change.before.schema.tables_by_id.get(pending.table_id), schema)
             now = schema.tables_by_id.get(pending.table_id)
-            if now is not None and now.is_sharded:
-                self._follow(now)
+            if now is not None and now.is_sharded and self._follow(now) and isinstance(entry, DdlCommit):
+                self._unread.add(now.id)
 
     def _drop_if_replaced(self, before: Table | None, schema: Schema) -> None:
         if before is None:
@@ -182,14 +182,15 @@ class OwnTables:
 
     # --- following -------------------------------------------------------------------------------
 
-    def _follow(self, table: Table) -> None:
+    def _follow(self, table: Table) -> bool:
+        """Is it behind?"""
         assert isinstance(table.distribution, Sharded), table
         being_changed = any(table_id == table.id for table_id, _ in self._applying)
         if self._versions.get(table.id) == table.version and not being_changed:
-            return
-        if table.id in self.behind or not self._is_master(table.distribution.tier):
-            return
-        self.behind[table.id] = self._later(self._bring(table.id))
+            return False
+        if table.id not in self.behind and self._is_master(table.distribution.tier):
+            self.behind[table.id] = self._later(self._bring(table.id))
+        return table.id in self.behind
 
     async def _bring(self, table_id: TableId) -> None:
         try:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from shoal.errors import RetryableError, ShoalError
+from shoal.errors import ShoalError
 from shoal.topology.cluster import Instance, Variant
 
 _log: Final = logging.getLogger(__name__)
@@ -55,30 +55,33 @@ class Presence:
         loop: asyncio.AbstractEventLoop,
         *,
         instance: Callable[[], Instance | None],
-        next_change: Callable[[], Awaitable[None]],
         catch_up: Callable[[float], Awaitable[None]],
         ask: Callable[[str], Awaitable[None]],
         chance: Callable[[], float],
         scale: float,
     ) -> None:
-        """`instance()` is our own row, `next_change()` returns when another entry is applied, `ask(reason)` is a request
-        to the leader."""
+        """`instance()` is our own row, `ask(reason)` a request to the leader."""
         self._loop = loop
         self._instance = instance
-        self._next_change = next_change
         self._catch_up = catch_up
         self._ask = ask
         self._scale = scale
         self._patience = Patience(chance)
+        self._news = asyncio.Event()
         self._staying: asyncio.Task[None] | None = None
+
+    def on_topology(self) -> None:
+        """Our row may have changed."""
+        self._news.set()
 
     async def begin(self, seconds: float) -> None:
         """Returns when the cluster counts this instance as Online, and it has applied that. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             while (instance := self._instance()) is None:  # the entry that we joined by has not come yet
-                await self._next_change()
-            await self._catch_up(seconds)
-            await self._come_online("wakeup" if instance.current.incarnation else "join")
+                await self._change()
+            reason = "wakeup" if instance.current.incarnation else "join"
+            while not await self._has_come_online(seconds, reason):
+                await self._pause()
         self._staying = self._loop.create_task(self._stay())
 
     async def stop(self) -> None:
@@ -86,33 +89,40 @@ class Presence:
             self._staying.cancel()
             await asyncio.wait((self._staying,))
 
-    async def _come_online(self, reason: str) -> None:
+    async def _has_come_online(self, seconds: float, reason: str) -> bool:
+        """False: it was given up again before it was there."""
+        await self._catch_up(seconds)
         before = self._row().target.incarnation
         await self._ask(reason)
         while True:
             instance = self._row()
             if instance.is_online and instance.current.incarnation > before:
                 self._patience.online(self._loop.time())
-                return
+                return True
             if instance.target.variant is Variant.OFFLINE and instance.target.incarnation > before:
-                raise RetryableError(f"given up again: {instance.reason}")
-            await self._next_change()
+                return False
+            await self._change()
 
     async def _stay(self) -> None:
         while True:
             while self._row().target.variant is not Variant.OFFLINE:
-                await self._next_change()
+                await self._change()
             _log.warning("this instance was made Offline: %s", self._row().reason)
             while self._row().target.variant is Variant.OFFLINE:
-                await asyncio.sleep(self._patience.seconds(self._loop.time()) * self._scale)
+                await self._pause()
                 try:
                     async with asyncio.timeout(2 * _CATCH_UP_SECONDS * self._scale):
-                        await self._catch_up(_CATCH_UP_SECONDS * self._scale)
-                        if self._row().target.variant is Variant.OFFLINE:
-                            await self._come_online("return")
+                        if await self._has_come_online(_CATCH_UP_SECONDS * self._scale, "return"):
                             _log.info("this instance is Online again")
                 except (ShoalError, TimeoutError) as error:
                     _log.info("not Online yet: %s", str(error) or "not in time")
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._patience.seconds(self._loop.time()) * self._scale)
+
+    async def _change(self) -> None:
+        self._news.clear()
+        await self._news.wait()
 
     def _row(self) -> Instance:
         instance = self._instance()

@@ -343,6 +343,8 @@ class RaftLoop:
         self._saving = False
         self.core.advance(ready)
         self._deliver(ready.messages)
+        if saved.installed is not None:
+            _log.info("caught up by a snapshot of entry %s", saved.installed.index)
         if saved.installed is not None or saved.applied:
             self._on_saved(saved)
             self._compact_if_long()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol
 from shoal.catalog.rights import User
 from shoal.errors import (
     DataCorrupted,
+    DataError,
     DuplicateCursor,
     DuplicateStatement,
     Fault,
@@ -386,7 +387,12 @@ class Session:
         known = statements.simple(text, self.settings, self.user_id)
         if known is not None:
             prepared, literals = known
-            self._start_simple(prepared, literals)
+            try:
+                self._start_simple(prepared, literals)
+            except DataError as error:
+                if error.position is None:
+                    statements.refuse_literals(text, self.settings, self.user_id)
+                raise
         elif len(text) > LONG_TEXT:
             self.run_task(self._query_later(text))
         else:

@@ -397,6 +397,11 @@ class Statements:
                 self._by_template.put((normalised.template, settings.zone, user_id), prepared, len(text))
         return prepared
 
+    def refuse_literals(self, text: str, settings: SessionSettings, user_id: int) -> None:
+        """Raises what a literal of the text makes of it, with its place: a plan that is shared knows no places."""
+        for parsed in self.script(text):
+            self._bind(text[parsed.start : parsed.end], parsed.statement, (), settings, user_id)
+
     # --- versions --------------------------------------------------------------------------------
 
     def current(self, prepared: Prepared, settings: SessionSettings) -> Prepared:

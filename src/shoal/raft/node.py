@@ -173,6 +173,7 @@ class Node:
         self._election_elapsed = 0
         self._heartbeat_elapsed = 0
         self._election_timeout = 0
+        self._transfer_elapsed = 0
         self._votes: dict[RaftId, bool] = {}
         self._last_change = Index(0)  # leader: no change of members before everything up to here is applied
         self._uncommitted_bytes = 0
@@ -185,6 +186,7 @@ class Node:
         self._fetching: _Fetching | None = None
         self._chunks: list[KeptChunk] = []
         self._install: SnapshotMark | None = None
+        self._install_chunks: list[KeptChunk] = []  # the last of its parts; those in _chunks are another's
 
         self._reset_election_timer()
 
@@ -249,15 +251,17 @@ class Node:
         if dirty:
             messages = (*self._at_once, *messages)
             self._at_once.clear()
-        if save is None and self._install is None and not self._chunks and not messages:
+        # While a snapshot waits to be installed the next one's parts may come: they must not mix.
+        chunks = self._chunks if self._install is None else self._install_chunks
+        if save is None and self._install is None and not chunks and not messages:
             return None
         hard_state = self.hard_state
         if self._install is not None:
             # What was committed since comes with `save`: the power may go in between.
             hard_state = HardState(self.term, self.vote, self._install.index)
-        ready = Ready(tuple(self._chunks), self._install, hard_state, save, messages)
+        ready = Ready(tuple(chunks), self._install, hard_state, save, messages)
         self._after_save.clear()
-        self._chunks.clear()
+        chunks.clear()
         self._install = None
         self._taken = True
         return ready
@@ -286,12 +290,15 @@ class Node:
 
     def give_up(self, ready: Ready) -> bool:
         """The disk has refused to save it, and holds nothing of it. Instead of trying again for ever, a group's only member
-        forgets what it has proposed: nobody else has heard of it. False: somebody may have, so it must be tried again."""
+        forgets what it has proposed: nobody else has heard of it. False: somebody may have, or there is nothing to
+        forget, so it must be tried again."""
         assert self._taken
         log = self.log
         alone = self.is_leader and self.membership == Membership((self.id,), ())
         # Without the entry that its term begins with, a leader could commit nothing.
         if not alone or ready.install is not None or log.term_at(log.saved) != self.term:
+            return False
+        if log.saved == log.last_index:
             return False
         self._taken = False
         log.forget_unsaved()
@@ -313,11 +320,13 @@ class Node:
                 self.campaign()
             return
         self._heartbeat_elapsed += 1
+        self._transfer_elapsed += 1
         if self._election_elapsed >= self.limits.election_ticks:
             self._election_elapsed = 0
             if not self._hears_a_quorum():
                 self._become_follower(self.term, NOBODY)
                 return
+        if self._transfer_elapsed >= self.limits.election_ticks:
             self.transferring_to = NOBODY  # it had time enough
         if self._heartbeat_elapsed >= self.limits.heartbeat_ticks:
             for progress in self.progress.values():
@@ -366,9 +375,9 @@ class Node:
         if not self.is_leader or to == self.id or to not in self.membership.voters:
             return
         if to == self.transferring_to:
-            return  # being asked again and again must not put off the check of the quorum
+            return  # being asked again and again doesn't give it more time
         self.transferring_to = to
-        self._election_elapsed = 0
+        self._transfer_elapsed = 0
         if self.progress[to].match == self.log.last_index:
             self._send(to, TimeoutNow(self.term))
         else:
@@ -389,7 +398,9 @@ class Node:
         self._snapshot = mark
         self.wants_snapshot = False
         for member in sorted(self.progress):
-            if member != self.id and self.progress[member].state is State.PROBE:
+            progress = self.progress[member]
+            needs_it = self.log.term_at(Index(progress.next - 1)) is None
+            if member != self.id and (progress.state is State.PROBE or needs_it):
                 self._send_append(member)
 
     def compact(self, index: Index) -> None:
@@ -568,6 +579,8 @@ class Node:
         any more: without this the others would ask it for its vote for ever."""
         if message.commit > self.log.commit and self.log.term_at(message.commit) == message.commit_term:
             self._commit_up_to(message.commit)
+            if self.role in (Role.PRE_CANDIDATE, Role.CANDIDATE) and self._unapplied_change():
+                self._become_follower(self.term, NOBODY)  # it has asked the members of before
 
     def _on_vote(self, sender: RaftId, message: VoteReply) -> None:
         self._learn_commit(message)
@@ -856,6 +869,8 @@ class Node:
             self.log.restore(mark)
             self.membership = mark.membership
             self._install = mark
+            self._install_chunks += self._chunks
+            self._chunks.clear()
         self._send_after_save(sender, AppendReply(self.term, mark.index))
 
     # --- members ---------------------------------------------------------------------------------
@@ -878,11 +893,11 @@ class Node:
             return
         for member in [member for member in self.progress if member not in members]:
             del self.progress[member]
-        for member in members:
-            if member not in self.progress:
-                self._track(member)
-                # It has had no time to answer yet.
-                self.progress[member].recently_active = True
+        new = [member for member in members if member not in self.progress]
+        for member in new:
+            self._track(member)
+            # It has had no time to answer yet.
+            self.progress[member].recently_active = True
         if self.transferring_to not in membership.voters:
             self.transferring_to = NOBODY
         if self._commit():  # fewer may be enough now
@@ -890,7 +905,7 @@ class Node:
         else:
             for member in members:
                 if member != self.id:
-                    self._send_append(member, even_if_empty=False)
+                    self._send_append(member, even_if_empty=member in new)
 
     # --- state -----------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""Many seeds, on several processors, and what came of them.
+"""Many seeds, on several processors, and what came of them; how long a bug on purpose stays unfound.
 
-Here: run_seeds(), Totals.
-Not here: showing it (cli/sim.py), one run (cluster.py).
+Here: run_seeds(), Totals; hunt().
+Not here: showing it (cli/sim.py), one run (cluster.py), the bugs (planted.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from shoal.sim.cluster import Outcome, run_seed
+from shoal.sim.cluster import TICKS, Outcome, run_seed
+from shoal.sim.planted import Planted
 
 _SEEDS_PER_TASK: Final = 20
 ENOUGH_COMMITTED: Final = 10  # entries; a run with fewer has tested little
@@ -72,7 +73,7 @@ class Totals:
 
 
 def run_seeds(
-    seeds: Sequence[int], *, instances: int | None = None, ticks: int, jobs: int = 1
+    seeds: Sequence[int], *, instances: int | None = None, ticks: int = TICKS, jobs: int = 1
 ) -> Iterator[Totals]:
     """Yields what has been added each time."""
     tasks = [seeds[at : at + _SEEDS_PER_TASK] for at in range(0, len(seeds), _SEEDS_PER_TASK)]
@@ -84,10 +85,32 @@ def run_seeds(
         yield from pool.imap_unordered(run, tasks)
 
 
-def run_some(seeds: Sequence[int], *, instances: int | None = None, ticks: int) -> Totals:
+def run_some(seeds: Sequence[int], *, instances: int | None = None, ticks: int = TICKS) -> Totals:
     totals = Totals()
     started = time.process_time()
     for seed in seeds:
         totals.add(run_seed(seed, instances=instances, ticks=ticks))
     totals.cpu_s = time.process_time() - started
     return totals
+
+
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """For a bug that was planted."""
+
+    seeds: int
+    cpu_s: float
+    outcome: Outcome | None  # of the seed that has found it
+
+
+def hunt(planted: Planted, *, first: int = 0, ticks: int = TICKS, cpu_s: float) -> Hunt:
+    """Runs one seed after the other until one fails, or the time is over."""
+    started = time.process_time()
+    seeds = 0
+    with planted.on():
+        while (spent := time.process_time() - started) < cpu_s:
+            outcome = run_seed(first + seeds, ticks=ticks)
+            seeds += 1
+            if outcome.failure is not None:
+                return Hunt(seeds, time.process_time() - started, outcome)
+    return Hunt(seeds, spent, None)

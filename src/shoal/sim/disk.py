@@ -1,6 +1,6 @@
 """A disk that keeps its promises, and nothing else.
 
-Here: Disk, a LogStore in memory. It is written as a journal of records on top of a base; load() reads the base and
+Here: Disk, a LogStore in memory. It is written as a journal of records on top of a base; restart() reads the base and
 replays the journal, up to a last record that was torn by a crash.
 Not here: the real one (storage/catalog_db.py). One conformance suite holds for both.
 
@@ -110,15 +110,6 @@ class Disk:
     # --- LogStore --------------------------------------------------------------------------------
 
     def load(self) -> Stored:
-        """What is found after a restart; what was only in memory is forgotten."""
-        self._kept = self._parts = None
-        self._image = self._base.copy()
-        for at, (record, whole) in enumerate(self._journal):
-            if not whole:
-                assert at == len(self._journal) - 1, "only the last record may be torn"
-                self._journal.pop()
-                break
-            self._replay(record)
         image = self._image
         return Stored(image.hard_state, image.mark, tuple(image.entries), image.applied, image.membership)
 
@@ -145,13 +136,17 @@ class Disk:
     def keep_chunk(self, mark: SnapshotMark, offset: int, data: bytes) -> None:
         if offset == 0:
             self._parts = (mark, [])
-        assert self._parts is not None, (mark, offset)
-        assert self._parts[0] == mark and len(self._parts[1]) == offset, (self._parts, mark, offset)
+        if self._parts is None or self._parts[0] != mark or len(self._parts[1]) != offset:
+            raise ValueError(f"part {offset} of {mark} after {self._parts}")
         self._parts[1].append(data)
 
     def install(self, mark: SnapshotMark, hard_state: HardState) -> None:
-        assert self._parts is not None and self._parts[0] == mark, (self._parts, mark)
-        self._write(_Install(mark, hard_state, b"".join(self._parts[1])))
+        if self._parts is None or self._parts[0] != mark:
+            raise ValueError(f"a snapshot at {mark} is not there, but {self._parts}")
+        state = b"".join(self._parts[1])
+        if len(state) != _STATE.size:
+            raise ValueError(f"{len(state)} bytes of a snapshot of {_STATE.size}")
+        self._write(_Install(mark, hard_state, state))
         self._parts = None
 
     # --- for the simulation ----------------------------------------------------------------------
@@ -166,6 +161,17 @@ class Disk:
             membership = changed(membership, decode_change(entry.data))
         self._replay(Save(hard_state, tuple(entries), tuple(entries), membership))
         self._base = image.copy()
+
+    def restart(self) -> None:
+        """Reads what it holds; what was only in memory is forgotten."""
+        self._kept = self._parts = None
+        self._image = self._base.copy()
+        for at, (record, whole) in enumerate(self._journal):
+            if not whole:
+                assert at == len(self._journal) - 1, "only the last record may be torn"
+                self._journal.pop()
+                break
+            self._replay(record)
 
     def tear(self, record: Save, parts: int) -> None:
         """The power goes while a save is written: some of its parts are on the disk, its end isn't."""
@@ -238,9 +244,13 @@ class Disk:
                     image.membership = record.membership
             case _Compact(index):
                 assert image.mark.index <= index <= image.applied, (image.mark, index, image.applied)
-                term = image.entry(index).term
-                del image.entries[: index - image.mark.index]
-                image.mark = SnapshotMark(index, term, image.membership)
+                gone = image.entries[: index - image.mark.index]
+                membership = image.mark.membership
+                for entry in gone:
+                    if entry.kind is EntryKind.MEMBERSHIP:
+                        membership = changed(membership, decode_change(entry.data))
+                del image.entries[: len(gone)]
+                image.mark = SnapshotMark(index, gone[-1].term, membership)
             case _Install(mark, hard_state, state):
                 assert mark.index > image.applied, (mark, image.applied)
                 image.mark, image.hard_state, image.applied = mark, hard_state, mark.index

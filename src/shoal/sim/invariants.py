@@ -26,25 +26,31 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from shoal.raft.membership import changed
 from shoal.raft.messages import (
     NOBODY,
+    Append,
     AppendReply,
     Entry,
     EntryKind,
     Envelope,
     HardState,
+    Heartbeat,
     Index,
     Membership,
     RaftId,
+    RequestVote,
     SnapshotMark,
+    SnapshotOffer,
     Term,
+    TimeoutNow,
     VoteReply,
     decode_change,
 )
-from shoal.raft.node import Role
+from shoal.raft.node import Node, ReadAnswer, Role
 from shoal.raft.store import Save
 from shoal.sim.disk import State, digest_after
 
@@ -54,6 +60,36 @@ if TYPE_CHECKING:
 
 class Violation(AssertionError):
     """An invariant doesn't hold: a bug of the core, or of the simulation."""
+
+
+_NO_TERM: Final = Term(0)
+_NOTHING: Final = Index(0)
+
+
+@dataclass(slots=True)
+class Seen:
+    """Of a member, in this life."""
+
+    term: Term = _NO_TERM
+    role: Role = Role.FOLLOWER
+    led_term: Term = _NO_TERM
+    commit: Index = _NOTHING
+    membership: Membership | None = None
+    leader: tuple[Term, RaftId] = (_NO_TERM, NOBODY)  # the last that it heard
+    leader_at: int = 0  # ticks
+    # ticks, by who answered the leader that it is
+    answered_at: dict[RaftId, int] = field(default_factory=dict)
+    invited_to: Term = _NO_TERM  # by a leader that hands over
+    handing_over_at: int = 0  # ticks, of when it was last told to
+    pre_votes: tuple[Term, frozenset[RaftId]] = (_NO_TERM, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How things stood when a read began."""
+
+    acknowledged: Index
+    term: Term  # the latest that had a leader
 
 
 class Invariants:
@@ -66,11 +102,15 @@ class Invariants:
         self.changes: list[tuple[Index, Membership]] = [(mark.index, mark.membership)]
         self._leaders: dict[Term, RaftId] = {}
         self._latest: Member | None = None  # of the leaders, by term
+        self._latest_term = Term(0)
         self._seen: dict[
             tuple[Index, Term], tuple[Entry, Term]
         ] = {}  # an entry, and the term of the one before
         self._votes: dict[tuple[RaftId, Term], RaftId] = {}
         self._hard: dict[RaftId, HardState] = {}
+        self._knew: dict[RaftId, Index] = {}  # to be committed, when it last saved
+        self._campaigned = {Term(0), Term(1)}  # terms that somebody has campaigned for, and the first ones
+        self._proposals: set[bytes] = set()  # that are in the history
         self.installs = 0  # of snapshots
         for entry in entries:
             self._extend(entry, entry.term)
@@ -101,6 +141,10 @@ class Invariants:
     def _extend(self, entry: Entry, term: Term) -> None:
         if entry.index != self.committed + 1:
             raise Violation(f"entry {entry.index} is committed after {self.committed}")
+        if entry.kind is EntryKind.NORMAL and entry.data:
+            if entry.data in self._proposals:
+                raise Violation(f"{entry} was committed before, at another index")
+            self._proposals.add(entry.data)
         self.history.append(entry)
         self._committed_in.append(term)
         self._digests.append(digest_after(self._digests[-1], entry))
@@ -122,14 +166,53 @@ class Invariants:
     def after_step(self, member: Member) -> None:
         node = member.node
         assert node is not None
-        if node.role is Role.LEADER and member.led_term != node.term:
-            member.led_term = node.term
+        seen = member.seen
+        if node.term != seen.term:
+            self._term_moved(member)
+        if node.role is not seen.role:
+            seen.role = node.role
+            if self._promises and node.role is Role.PRE_CANDIDATE:
+                self._check_knows_members(member)
+        if node.role is Role.LEADER and seen.led_term != node.term:
+            seen.led_term = node.term
+            seen.answered_at.clear()
             self._elected(member)
-        if node.log.commit != member.seen_commit:
+        if node.log.commit != seen.commit:
             self._commit_moved(member)
-        if node.membership is not member.seen_membership:
-            member.seen_membership = node.membership
+        if node.membership is not seen.membership:
+            seen.membership = node.membership
+            seen.answered_at.clear()  # others are needed now
             self._check_membership(member)
+
+    def _term_moved(self, member: Member) -> None:
+        node, seen = member.node, member.seen
+        assert node is not None
+        seen.term = node.term
+        if node.vote != member.id or node.role is Role.FOLLOWER:
+            if node.term not in self._campaigned:
+                raise Violation(f"{member.id} moves to term {node.term}, for which nobody has campaigned")
+            return
+        self._campaigned.add(node.term)
+        term, granted = seen.pre_votes
+        if self._promises and seen.invited_to != node.term:
+            voters = node.membership.voters
+            asked = {member.id} | (granted if term == node.term else frozenset())
+            if sum(voter in asked for voter in voters) <= len(voters) // 2:
+                raise Violation(
+                    f"{member.id} campaigns for term {node.term}, and of {voters} only {sorted(asked)} would vote for it"
+                )
+
+    def _check_knows_members(self, member: Member) -> None:
+        node = member.node
+        assert node is not None
+        known = max(node.log.commit, self._knew.get(member.id, Index(0)))
+        for index, _ in reversed(self.changes):
+            if index <= node.log.applied:
+                return
+            if index <= known:
+                raise Violation(
+                    f"{member.id} campaigns among {node.membership.voters}, and knew of the change at {index}"
+                )
 
     def _elected(self, member: Member) -> None:
         node = member.node
@@ -137,11 +220,16 @@ class Invariants:
         leader = self._leaders.setdefault(node.term, member.id)
         if leader != member.id:
             raise Violation(f"{leader} and {member.id} both lead in term {node.term}")
+        if self._promises:
+            voters = node.membership.voters
+            given = [v for v in voters if v == member.id or self._votes.get((v, node.term)) == member.id]
+            if len(given) <= len(voters) // 2:
+                raise Violation(f"{member.id} leads in term {node.term} by the votes of {given} of {voters}")
         count = bisect_left(self._committed_in, node.term)  # so many were committed in earlier terms
         if count:
             self._check_has(member, Index(self._start.index + count))
-        if self._latest is None or self._latest.led_term < node.term:
-            self._latest = member
+        if self._latest is None or self._latest_term < node.term:
+            self._latest, self._latest_term = member, node.term
 
     def _check_has(self, member: Member, index: Index) -> None:
         """It has the history up to there; by log matching its last entry speaks for all."""
@@ -155,7 +243,7 @@ class Invariants:
     def _commit_moved(self, member: Member) -> None:
         node = member.node
         assert node is not None
-        log, seen = node.log, member.seen_commit
+        log, seen = node.log, member.seen.commit
         if log.commit < seen:
             raise Violation(f"the commit of {member.id} went back from {seen} to {log.commit}")
         if log.commit > log.last_index:
@@ -165,7 +253,7 @@ class Invariants:
             if mark.index > self.committed or mark.term != self._term_at(mark.index):
                 raise Violation(f"{member.id} has a snapshot at {mark.index}/t{mark.term} of another history")
             seen = mark.index
-        member.seen_commit = log.commit
+        member.seen.commit = log.commit
         if log.commit == seen:
             return
         new = False
@@ -179,12 +267,17 @@ class Invariants:
         node = member.node
         assert node is not None
         latest = self._latest
-        if latest is not None and latest.led_term > node.term and latest.node is not None:
-            if latest.node.role is Role.LEADER and latest.node.term == latest.led_term:
+        if latest is not None and latest.node is not None and self._latest_term > node.term:
+            if latest.node.role is Role.LEADER and latest.node.term == self._latest_term:
                 self._check_has(latest, self.committed)
         if self._promises and node.role is Role.LEADER:
+            alone = node.membership.voters == (member.id,)
+            if not alone and node.log.term_at(node.log.commit) != node.term:
+                raise Violation(
+                    f"{member.id} leads in term {node.term} and commits {self.history[-1]}: its successor may undo that"
+                )
             # One step may commit, and then switch to other members; or the other way round.
-            before = member.seen_membership or node.membership
+            before = member.seen.membership or node.membership
             if not self._majority_has(member, before) and not self._majority_has(member, node.membership):
                 index = node.log.commit
                 raise Violation(
@@ -208,8 +301,9 @@ class Invariants:
 
     # --- the disk --------------------------------------------------------------------------------
 
-    def saved(self, member: Member, save: Save) -> None:
-        """Called when it is durable."""
+    def saved(self, member: Member, save: Save, hard_state: HardState) -> None:
+        """Called when it is durable. `hard_state` is that of the core when it asked for it."""
+        self._knew[member.id] = hard_state.commit
         if save.hard_state is not None:
             self._check_hard_state(member.id, save.hard_state)
         if save.entries:
@@ -240,6 +334,14 @@ class Invariants:
                 f"logs don't match: {who} has {entry} after a t{before}, elsewhere {seen[0]} is after a t{seen[1]}"
             )
 
+    def about_to_install(self, member: Member, mark: SnapshotMark) -> None:
+        found = member.disk.entry(mark.index)
+        if self._promises and found is not None and found.term == mark.term:
+            raise Violation(
+                f"{member.id} installs a snapshot at {mark.index}/t{mark.term}, and has that and more up to "
+                f"{member.disk.last_index}, which it may have acknowledged"
+            )
+
     def installed(self, member: Member, mark: SnapshotMark, hard_state: HardState) -> None:
         self.installs += 1
         self._check_hard_state(member.id, hard_state)
@@ -264,8 +366,7 @@ class Invariants:
         ):
             raise Violation(f"{member.id} finds {disk.hard_state}, it had saved {hard_state}")
         self.check_state(member.id, disk.applied, disk.state)
-        member.seen_commit = Index(0)
-        member.seen_membership = None
+        member.seen = Seen()
         if disk.applied >= self._start.index:
             self.after_step(member)
 
@@ -304,14 +405,113 @@ class Invariants:
             if isinstance(message, VoteReply):
                 if message.granted and not message.pre:
                     self._check_vote(member.id, message.term, envelope.receiver)
+                    hard = member.disk.hard_state
+                    if self._promises and hard.term == message.term and hard.vote != envelope.receiver:
+                        raise Violation(f"{member.id} votes for {envelope.receiver}, its disk has {hard}")
             elif isinstance(message, AppendReply):
-                if self._promises and not message.rejected and member.disk.last_index < message.index:
-                    raise Violation(
-                        f"{member.id} acknowledges {message.index}, its disk has {member.disk.last_index}"
-                    )
+                if self._promises and not message.rejected:
+                    self._check_acknowledged(member, message)
+            elif isinstance(message, TimeoutNow):
+                if self._promises:
+                    self._check_invited(member, envelope.receiver, message)
             if self._promises and message.term > member.disk.hard_state.term:
                 if not getattr(message, "pre", False):
                     raise Violation(f"{member.id} sends {message}, its disk has {member.disk.hard_state}")
+
+    def _check_acknowledged(self, member: Member, message: AppendReply) -> None:
+        node, index = member.node, message.index
+        assert node is not None
+        disk, term = member.disk, node.log.term_at(index)
+        # Of an earlier term: what it says is older than what made it move on. No term: a snapshot has just come, too.
+        if message.term == node.term and not (
+            disk.has(index, term) if term is not None else index <= disk.last_index
+        ):
+            found = disk.entry(index) or disk.last_index
+            raise Violation(f"{member.id} acknowledges {index} in term {node.term}, its disk has {found}")
+
+    def _check_invited(self, member: Member, to: RaftId, message: TimeoutNow) -> None:
+        node = member.node
+        assert node is not None
+        log = node.log
+        if node.is_leader and message.term == node.term:
+            if not member.disk_of(to).has(log.last_index, log.last_term):
+                raise Violation(
+                    f"{member.id} hands over to {to}, which lacks {log.last_index}/t{log.last_term}"
+                )
+
+    def takes_in(self, member: Member, envelope: Envelope) -> None:
+        """Gives a message to a member's core, and looks at what it makes of it."""
+        node, seen = member.node, member.seen
+        assert node is not None
+        message, term = envelope.message, node.term
+        loyal = False
+        if message.term == term:
+            seen.answered_at[envelope.sender] = member.ticks
+        match message:
+            case RequestVote(transfer=False):
+                loyal = (
+                    message.term > term
+                    and seen.leader == (term, node.leader) != (term, NOBODY)
+                    and member.ticks - seen.leader_at < node.limits.election_ticks
+                )
+            case VoteReply(granted=True, pre=True) if message.term == term + 1:
+                granted = seen.pre_votes[1] if seen.pre_votes[0] == message.term else frozenset[RaftId]()
+                seen.pre_votes = (message.term, granted | {envelope.sender})
+            case TimeoutNow() if message.term == term:
+                seen.invited_to = Term(term + 1)
+            case _:
+                pass
+        late = _heard_of(node, envelope.sender) if message.term < term else None
+        node.step(envelope)
+        if self._promises:
+            if late is not None and late != _heard_of(node, envelope.sender):
+                raise Violation(f"{member.id} leads in term {term}, and believes {message}")
+            if isinstance(message, AppendReply):
+                self._check_match(member, envelope.sender)
+        if isinstance(message, Append | Heartbeat | SnapshotOffer) and message.term == node.term:
+            seen.leader, seen.leader_at = (node.term, envelope.sender), member.ticks
+        elif loyal and node.term != term:
+            raise Violation(
+                f"{member.id} hears its leader {seen.leader[1]}, and leaves it for {envelope.sender} and term {node.term}"
+            )
+
+    def _check_match(self, leader: Member, other: RaftId) -> None:
+        """What a leader believes that another has is on its disk, as long as that one follows it."""
+        node = leader.node
+        assert node is not None
+        progress, disk = node.progress.get(other), leader.disk_of(other)
+        if progress is None or disk.hard_state.term != node.term:
+            return
+        term = node.log.term_at(progress.match)
+        if term is not None and not disk.has(progress.match, term):
+            found = disk.entry(progress.match) or disk.last_index
+            raise Violation(
+                f"{leader.id} believes that {other} matches up to {progress.match}/t{term}, it has {found}"
+            )
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def ticked(self, member: Member) -> None:
+        """A leader that no quorum answers must not go on for long, nor one that hands over in vain refuse proposals."""
+        node, seen = member.node, member.seen
+        assert node is not None
+        if node.role is not Role.LEADER or not self._promises or seen.led_term != node.term:
+            return
+        patience = 2 * node.limits.election_ticks
+        if node.transferring_to != NOBODY and member.ticks - seen.handing_over_at > patience:
+            raise Violation(
+                f"{member.id} hands over to {node.transferring_to}, for {patience} ticks and more"
+            )
+        voters = node.membership.voters
+        for voter in voters:
+            seen.answered_at.setdefault(voter, member.ticks)
+        silent = [
+            voter
+            for voter in voters
+            if voter != member.id and member.ticks - seen.answered_at[voter] > patience
+        ]
+        if len(voters) - len(silent) <= len(voters) // 2:
+            raise Violation(f"{member.id} leads, and hasn't heard {silent} of {voters} for {patience} ticks")
 
     # --- clients ---------------------------------------------------------------------------------
 
@@ -325,6 +525,33 @@ class Invariants:
                     f"{member.id} proposes a change at {index}, that of {entry.index} isn't applied yet"
                 )
 
-    def read(self, who: RaftId, index: Index, acknowledged: Index) -> None:
-        if index < acknowledged:
-            raise Violation(f"{who} may read at {index}, when it asked {acknowledged} was acknowledged")
+    def asked_to_hand_over(self, member: Member) -> None:
+        member.seen.handing_over_at = member.ticks
+
+    def asks(self) -> Asked:
+        """What a read that begins now has to see."""
+        return Asked(self.committed, self._latest_term)
+
+    def confirmed(self, who: RaftId, answer: ReadAnswer, asked: Asked) -> None:
+        if answer.index < asked.acknowledged:
+            raise Violation(
+                f"{who} may read at {answer.index}, when it asked {asked.acknowledged} was acknowledged"
+            )
+        if self._promises and answer.term < asked.term:
+            raise Violation(
+                f"{who} may read by the word of term {answer.term}, when it asked term {asked.term} had begun"
+            )
+
+    def returned(self, member: Member, asked: Asked) -> None:
+        """A read is answered with the state of this moment."""
+        applied = member.disk.applied
+        if applied < asked.acknowledged:
+            raise Violation(
+                f"{member.id} reads at {applied}, when it was asked {asked.acknowledged} was acknowledged"
+            )
+
+
+def _heard_of(node: Node, other: RaftId) -> tuple[int, int, bool] | None:
+    """What a leader has heard of another."""
+    progress = node.progress.get(other)
+    return (progress.match, progress.round, progress.recently_active) if progress is not None else None

@@ -10,13 +10,14 @@ boundaries: before a save, in the middle of it, after it and before anyone hears
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from shoal.raft.messages import Chunk, Envelope, Index, Membership, RaftId, Term
+from shoal.raft.messages import Chunk, Envelope, Index, RaftId, Term
 from shoal.raft.node import Node, Ready
 from shoal.sim.disk import Disk
+from shoal.sim.invariants import Asked, Seen
 from shoal.sim.knobs import TICK_US
 from shoal.sim.trace import describe_entries, describe_envelope, describe_mark
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from shoal.sim.cluster import Cluster
 
 PASS_US: Final = 1_000  # how long messages are collected, where they come in batches
+_AGAIN_US: Final = 250_000  # until a save that the disk has refused is tried again
+_INBOX_MAX: Final = 200  # of a member that stands still; what comes then is lost
+
+Request: TypeAlias = Callable[[Node], None]  # a client's
 
 
 class Timeouts:
@@ -53,15 +58,17 @@ class Member:
         self._knobs = cluster.knobs
         self.timeouts = Timeouts(cluster.rng, cluster.knobs.collide)
         self.tick_us = int(TICK_US * (1 + cluster.knobs.drift * (cluster.rng.random() - 0.5)))
-        self._inbox: list[Envelope] = []
+        self._slowness = cluster.rng.choice((0.1, 1.0, 4.0)) if cluster.knobs.uneven_disks else 1.0
+        self._full_until_us = 0
+        self._inbox: list[Envelope | Request] = []
         self._pass_comes = False
         self._saving: Ready | None = None
         self._makes_snapshot = False
-        self.reads: dict[int, Index] = {}  # request → what was acknowledged when it was asked
-        # told and used by Invariants
-        self.led_term = Term(0)
-        self.seen_commit = Index(0)
-        self.seen_membership: Membership | None = None
+        self.reads: dict[int, Asked] = {}  # by request
+        self._confirmed_reads: list[tuple[Index, Asked]] = []  # wait for the index to be applied
+        self._led_term = Term(0)
+        self.ticks = 0  # that it has lived through
+        self.seen = Seen()
 
     @property
     def is_up(self) -> bool:
@@ -75,6 +82,7 @@ class Member:
     def start(self) -> None:
         assert self.node is None and not self.expelled
         self.incarnation += 1
+        self.disk.restart()
         stored = self.disk.load()
         if self._cluster.trace is not None:
             log = f"log {stored.mark.index + 1}..{stored.mark.index + len(stored.entries)} applied {stored.applied}"
@@ -94,6 +102,7 @@ class Member:
         self._makes_snapshot = False
         self.paused_until_us = 0
         self.reads.clear()
+        self._confirmed_reads.clear()
         self.lost_in_flight = self._rng.random() < self._knobs.lose_in_flight
         self._cluster.crashed(self)
 
@@ -119,11 +128,18 @@ class Member:
             self._cluster.at_us(self.paused_until_us + 1, self._tick, incarnation)
             return
         self._cluster.in_us(self.tick_us, self._tick, incarnation)
-        if self._inbox and not self._pass_comes:
-            self._pass(incarnation)  # after a pause
+        # What came while it stood still is handled now, or after this tick.
+        wakes = bool(self._inbox) and not self._pass_comes
+        late = wakes and self._rng.random() < 0.5
+        if wakes and not late:
+            self._pass(incarnation)
         if (node := self._alive(incarnation)) is not None:
+            self.ticks += 1
             node.tick()
+            self._cluster.invariants.ticked(self)
             self.pump()
+        if late:
+            self._pass(incarnation)
 
     def _alive(self, incarnation: object) -> Node | None:
         return self.node if incarnation == self.incarnation else None
@@ -133,7 +149,7 @@ class Member:
         if self.node is None:
             return
         if self._is_paused:
-            if len(self._inbox) < 200:
+            if len(self._inbox) < _INBOX_MAX:
                 self._inbox.append(envelope)
             return
         if self._knobs.batch == 1:
@@ -146,30 +162,44 @@ class Member:
             self._pass_comes = True
             self._cluster.in_us(PASS_US, self._pass, self.incarnation)
 
+    def ask(self, request: Request) -> None:
+        """A client's request has arrived. If the member stands still, it waits among the messages."""
+        if self.node is None:
+            return
+        if self._is_paused:
+            self._inbox.insert(self._rng.randint(0, len(self._inbox)), request)
+            return
+        request(self.node)
+        self.pump()
+
     def _pass(self, incarnation: object) -> None:
         if self.node is None or incarnation != self.incarnation or self._is_paused:
             return
         self._pass_comes = False
         inbox, self._inbox = self._inbox, []
-        for envelope in inbox[:-1]:
-            if self._cluster.trace is not None:
-                self._cluster.tell(describe_envelope(envelope))
-            self.node.step(envelope)
-            self._cluster.invariants.after_step(self)
-        for envelope in inbox[-1:]:
-            self._step(envelope)
+        for item in inbox[:-1]:
+            self._take_in(self.node, item)
+        for item in inbox[-1:]:
+            self._step(item)
 
-    def _step(self, envelope: Envelope) -> None:
+    def _step(self, item: Envelope | Request) -> None:
         node, chance = self.node, self._knobs.crash_at_message
         assert node is not None
         if self._dies(chance, "before a message"):
             return
-        if self._cluster.trace is not None:
-            self._cluster.tell(describe_envelope(envelope))
-        node.step(envelope)
+        self._take_in(node, item)
         if self._dies(chance, "with a message in its hands"):
             return
         self.pump()
+
+    def _take_in(self, node: Node, item: Envelope | Request) -> None:
+        if not isinstance(item, Envelope):
+            item(node)
+            return
+        if self._cluster.trace is not None:
+            self._cluster.tell(describe_envelope(item))
+        self._cluster.invariants.takes_in(self, item)
+        self._cluster.invariants.after_step(self)
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -179,13 +209,18 @@ class Member:
         while self.node is not None:
             node = self.node
             invariants.after_step(self)
+            if node.is_leader and self._led_term != node.term:
+                self._led_term = node.term
+                self._cluster.elected(self)
             if not self._send(node.take_messages()):
                 return
             for answer in node.take_reads():
-                acknowledged = self.reads.pop(answer.request, None)
-                if acknowledged is not None:
-                    invariants.read(self.id, answer.index, acknowledged)
-                    self._cluster.reads_answered += 1
+                asked = self.reads.pop(answer.request, None)
+                if asked is not None:
+                    invariants.confirmed(self.id, answer, asked)
+                    self._confirmed_reads.append((answer.index, asked))
+            if self._confirmed_reads:
+                self._return_reads(self.disk.applied)
             if not self._send(self._chunks(node)):
                 return
             if node.wants_snapshot and not self._makes_snapshot:
@@ -204,9 +239,19 @@ class Member:
                 return
             self._complete(ready)
 
+    def _return_reads(self, applied: Index) -> None:
+        waiting: list[tuple[Index, Asked]] = []
+        for index, asked in self._confirmed_reads:
+            if index > applied:
+                waiting.append((index, asked))
+                continue
+            self._cluster.invariants.returned(self, asked)
+            self._cluster.reads_answered += 1
+        self._confirmed_reads = waiting
+
     def _save_us(self) -> int:
         usual_us = self._knobs.save_us if self._cluster.harmful else min(self._knobs.save_us, 1_000)
-        return int(self._rng.expovariate(1.0) * usual_us) if usual_us else 0
+        return int(self._rng.expovariate(1.0) * usual_us * self._slowness) if usual_us else 0
 
     def _save_ends(self, what: object) -> None:
         assert isinstance(what, tuple)
@@ -219,11 +264,28 @@ class Member:
         self._complete(ready)
         self.pump()
 
+    def _refuses(self) -> bool:
+        """The disk is full, and takes nothing."""
+        chance, cluster = self._knobs.full, self._cluster
+        if not chance or not cluster.harmful:
+            return False
+        if self._rng.random() < chance:
+            self._full_until_us = cluster.now_us + int(self._rng.expovariate(1.0) * 5 * TICK_US)
+        return cluster.now_us < self._full_until_us
+
     def _complete(self, ready: Ready) -> None:
         """Makes it durable, and tells the core and the others."""
         node, disk, chance = self.node, self.disk, self._knobs.crash_at_save
         invariants = self._cluster.invariants
         assert node is not None
+        if self._refuses():
+            if node.give_up(ready):
+                self._cluster.tell(f"{self.id} can't save, and gives up what it alone knows")
+                self._saving = None
+            else:
+                self._cluster.tell(f"{self.id} can't save, and will try again")
+                self._cluster.in_us(_AGAIN_US, self._save_ends, (self.incarnation, ready))
+            return
         for chunk in ready.chunks:
             disk.keep_chunk(chunk.mark, chunk.offset, chunk.data)
         if self._dies(chance, "before a save"):
@@ -231,6 +293,7 @@ class Member:
         if ready.install is not None:
             if self._cluster.trace is not None:
                 self._cluster.tell(f"{self.id} installs {describe_mark(ready.install)}")
+            invariants.about_to_install(self, ready.install)
             disk.install(ready.install, ready.hard_state)
             invariants.installed(self, ready.install, ready.hard_state)
             if self._dies(chance, "after a snapshot was installed"):
@@ -246,7 +309,7 @@ class Member:
                     f"{self.id} saves {save.hard_state or ''} [{describe_entries(save.entries)}]{applies}"
                 )
             disk.save(save)
-            invariants.saved(self, save)
+            invariants.saved(self, save, ready.hard_state)
         if self._dies(chance, "after a save"):
             return
         self._saving = None

@@ -241,7 +241,7 @@ class Cut:
                 await self._passing.wait()
                 sink.write(chunk)
                 await sink.drain()
-        except ConnectionError:
+        except (ConnectionError, RuntimeError):  # RuntimeError: uvloop's for a transport that was aborted
             pass
         sink.transport.abort()
 

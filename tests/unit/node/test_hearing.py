@@ -31,7 +31,7 @@ class Leader:
             lost=self.on_lost,
             scale=1.0,
         )
-        self.hearing.start()
+        self.hearing.on_role()
 
     def member(self, match: int = 100) -> Progress:
         progress = Progress(Inflight(10, 1000), Index(match + 1))
@@ -42,12 +42,16 @@ class Leader:
 
     def call_later(self, seconds: float, call: Any) -> Any:
         self.timers.append((seconds, call))
-        return SimpleNamespace(cancel=lambda: None)
+        return SimpleNamespace(cancel=self.timers.clear)
 
     def on_lost(self) -> None:
         self.lost += 1
 
     # --- the test's side
+
+    def lead(self, leads: bool) -> None:
+        self.core.is_leader = leads
+        self.hearing.on_role()
 
     def beats(self, count: int, *heard: int) -> None:
         for _ in range(count):
@@ -88,10 +92,9 @@ def test_a_loop_that_was_held_up_blames_nobody() -> None:
 def test_a_new_leader_has_heard_nothing_yet() -> None:
     leader = Leader()
     leader.beats(15)
-    leader.core.is_leader = False
-    assert leader.hearing.of_all() == {}
-    leader.beats(100)
-    leader.core.is_leader = True
+    leader.lead(False)
+    assert leader.hearing.of_all() == {} and not leader.timers
+    leader.lead(True)
     leader.beats(19)
     assert leader.says(2) is None
     leader.beats(1)
@@ -112,11 +115,11 @@ def test_nobody_listens() -> None:
     leader.beats(19)
     assert leader.says(3) is None
     # A follower notes it, too, and it counts as soon as it leads.
-    leader.core.is_leader = False
+    leader.lead(False)
     lost = leader.lost
     leader.hearing.refused(2)
     assert leader.lost == lost
-    leader.core.is_leader = True
+    leader.lead(True)
     leader.beats(1, 3)
     assert leader.says(2) == "nobody listens at its address"
 

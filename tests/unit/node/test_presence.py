@@ -51,22 +51,16 @@ class Cluster:
         )
         self.asked: list[tuple[str, float]] = []
         self.caught_up = 0
-        self.waiting: list[asyncio.Future[None]] = []
         self.lasts = True
         self.more = asyncio.Event()
         self.presence = Presence(
             loop,
             instance=lambda: self.row,
-            next_change=self.next_change,
             catch_up=self.catch_up,
             ask=self.ask,
             chance=lambda: 0.0,
             scale=0.1,
         )
-
-    async def next_change(self) -> None:
-        self.waiting.append(self.loop.create_future())
-        await self.waiting[-1]
 
     async def catch_up(self, seconds: float) -> None:
         self.caught_up += 1
@@ -82,10 +76,7 @@ class Cluster:
     def become(self, variant: Variant, incarnation: int) -> None:
         state = State(variant, incarnation)
         self.row = replace(self.row, current=state, target=state)
-        waiting, self.waiting = self.waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        self.presence.on_topology()
 
     async def until_asked(self, times: int) -> None:
         async with asyncio.timeout(20):

@@ -307,6 +307,28 @@ def test_a_call_times_out_and_its_handler_is_ended() -> None:
     run(scenario)
 
 
+def test_a_link_on_which_nobody_is_asked_anything_is_looked_after() -> None:
+    """One-way messages have no answers: without a look nobody would find out that they go nowhere."""
+
+    async def scenario(ground: Ground) -> None:
+        _, at = await ground.listening("i2")
+        cut = await ground.cut(at)
+        dialler, told = ground.end("i1", timing=Timing(quiet_seconds=0.2, probe_seconds=0.2)), Told()
+        dialler.on_link(told)
+        dialler.dial(cut.address)
+        await ground.until(lambda: dialler.is_up(cut.address))
+        await asyncio.sleep(0.8)  # several looks: the other side answers
+        assert told.of(cut.address) == [LinkEvent.UP]
+        cut.freeze()
+        assert dialler.send(cut.address, b"into the void")
+        await ground.until(lambda: told.of(cut.address)[:2] == [LinkEvent.UP, LinkEvent.LOST])
+        cut.reset()
+        cut.thaw()
+        await ground.until(lambda: dialler.is_up(cut.address))
+
+    run(scenario)
+
+
 def test_each_call_has_its_own_deadline() -> None:
     async def scenario(ground: Ground) -> None:
         server, at = await ground.listening("i2")

@@ -44,7 +44,7 @@ class Disk:
         self.state = list(state)
         self.is_full = False
         self._snapshot: tuple[SnapshotMark, list[Entry]] | None = None
-        self._parts: list[Entry] = []
+        self._parts: tuple[SnapshotMark, list[Entry]] | None = None
 
     def load(self) -> Stored:
         return Stored(self.hard_state, self.mark, tuple(self.entries), self.applied, self.membership)
@@ -94,13 +94,15 @@ class Disk:
 
     def keep_chunk(self, mark: SnapshotMark, offset: int, data: bytes) -> None:
         if offset == 0:
-            self._parts.clear()
-        assert len(self._parts) == offset * ENTRIES_PER_CHUNK, (len(self._parts), offset)
-        self._parts += msgspec.msgpack.decode(data, type=list[Entry])
+            self._parts = (mark, [])
+        assert self._parts is not None and self._parts[0] == mark, (self._parts, mark, offset)
+        assert len(self._parts[1]) == offset * ENTRIES_PER_CHUNK, (self._parts, mark, offset)
+        self._parts[1].extend(msgspec.msgpack.decode(data, type=list[Entry]))
 
     def install(self, mark: SnapshotMark, hard_state: HardState) -> None:
-        self.state = self._parts
-        self._parts = []
+        assert self._parts is not None and self._parts[0] == mark, (self._parts, mark)
+        self.state = self._parts[1]
+        self._parts = None
         self.mark = mark
         self.entries.clear()
         self.applied = mark.index

@@ -24,10 +24,10 @@ Then, one command per line (ids in a row: for each; `all`: for all):
     settle                 deliver, again and again, until nobody says anything;  settle 1 2: between these
     drop 2 3               what is in flight for them is lost;  drop 1→2: from 1 to 2;  drop: all of it
     late 1→2               … is on its way for longer, until `arrives`; then it is in flight again
-    twice 1→2              … arrives twice
+    twice 1→2              … arrives twice;  again 1→2: the second time after `arrives`
     cut 1                  nobody hears 1, nor does 1 hear anybody;  cut 1→2: 2 doesn't hear 1;  heal
 
-    slow 1                 a save that 1 begins from now on lasts until `saved 1`
+    slow 1                 a save that 1 begins from now on lasts until `saved 1`;  saved 1 once: the next is slow, too
     refused 1              the disk is full: it gives up what it proposed, or begins the save again
     crash 1                it forgets what isn't saved;  crash 1 saved: the save under way is done, nothing is sent;
                            crash 1 installed: of the save under way only the snapshot
@@ -349,6 +349,10 @@ class Script:
     def do_late(self, *ids: str) -> None:
         self.late += self.group.take(self.wanted(*ids))
 
+    def do_again(self, *ids: str) -> None:
+        wanted = self.wanted(*ids)
+        self.late += [envelope for envelope in self.group.in_flight if wanted(envelope)]
+
     def do_arrives(self) -> None:
         self.group.in_flight += self.late
         self.late = []
@@ -393,9 +397,11 @@ class Script:
     def do_slow(self, *ids: str) -> None:
         self.slow |= {member.id for member in self.those(*ids)}
 
-    def do_saved(self, *ids: str) -> None:
-        for member in self.those(*ids):
-            self.slow.discard(member.id)
+    def do_saved(self, *words: str) -> None:
+        once = words[-1] == "once"
+        for member in self.those(*words[: len(words) - once]):
+            if not once:
+                self.slow.discard(member.id)
             if member.ready is not None:
                 self.finish(member)
 

@@ -36,7 +36,9 @@ class Timing:
 
     scale: float = 1.0
     handshake_seconds: float = 2.0  # connecting, or being connected, and proving who we are
-    # A link on which a call timed out is asked for a sign of life, and given this long.
+    # A link on which a call timed out, or nothing was heard for this long, is asked for a sign of life,
+    quiet_seconds: float = 2.0
+    # and given this long.
     probe_seconds: float = 1.0
     # The kernel gives up on what the other side's kernel doesn't take.
     unacknowledged_seconds: float = 10.0

@@ -88,6 +88,7 @@ class Dialled(Connection):
         self._last_id = 0
         self._handed_id = 0  # up to this one, requests may have left
         self._probed: int | None = None  # what had been heard when a sign of life was asked for
+        self._looking: asyncio.TimerHandle | None = None
 
     def other_side(self) -> str:
         return self._address
@@ -102,6 +103,7 @@ class Dialled(Connection):
             self.write(frame(self._exchange.send(payload)))
         except StopIteration as end:
             self.session(self._take_envelope)
+            self._look(-1)
             if not self.ready.done():
                 self.ready.set_result(end.value)
         except Refusal as error:
@@ -190,8 +192,17 @@ class Dialled(Connection):
             self._probe()
         return earliest
 
+    def _look(self, heard: int) -> None:
+        """One-way messages have no answers. Something between us may take them, and bring them to nobody."""
+        if not self.open:
+            return
+        if self.heard == heard:
+            self._probe()
+        timing = self.shared.timing
+        self._looking = self.loop.call_later(timing.quiet_seconds * timing.scale, self._look, self.heard)
+
     def _probe(self) -> None:
-        """A call timed out, and nothing has been heard since it was sent. Is anybody there?"""
+        """Nothing has been heard for a while, or since a call was sent that timed out. Is anybody there?"""
         if self._probed is not None or not self.open:
             return
         self._probed = self.heard
@@ -213,6 +224,8 @@ class Dialled(Connection):
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
         self._give_up(ConnectionResetError(self.reason))
         pending, self.pending = self.pending, {}
         for request_id, call in pending.items():
