@@ -298,7 +298,8 @@ class Master:
         """What to ask for, and what to report."""
         self._report(now_us)
         self.wish = None
-        if self.phase is not Phase.SERVING:
+        # Whoever is let in has promised nothing to the master before this one: nobody is, as long as that might serve.
+        if not self.serves(now_us):
             return
         if self.pending is None:
             self._look_for_somebody(now_us)

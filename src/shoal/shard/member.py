@@ -142,6 +142,8 @@ class Member:
 
     def was_applied(self) -> None:
         applied = self._own.log.applied
+        if self._own.installing:
+            return
         while self._fresh_then and self._fresh_then[0][0] <= applied:
             fresh_us = self._fresh_then.popleft()[1]
             self._fresh_us = max(fresh_us, self._fresh_us or 0)

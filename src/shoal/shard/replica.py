@@ -223,6 +223,7 @@ class Replica:
                 self.master.committed()
         if ready.install is not None:
             own.installing = False
+            self._member.was_applied()
         if ready.save is not None:
             own.log.was_saved()
             if ready.save.acted is not None:

@@ -6,11 +6,12 @@ Not here: how Raft agrees on it (raft/, with a simulation of its own). Here it i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from shoal.shard.config import Change, Config, Report, choose
+from shoal.shard.config import Change, Config, Report, choose, failed_over
 from shoal.shard.positions import ConfigVersion, Lsn, MemberId, Position
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class Catalog:
                 f"target {config.target}: {why}"
             )
         cluster.invariants.configured(before, config)
+        if cluster.harmful and self._rng.random() < cluster.knobs.ambushes:
+            cluster.usurp()
         for member in config.members:
             self.tell(member)
 
@@ -119,6 +122,14 @@ class Catalog:
             return
         delay_us = int(self._rng.expovariate(1.0) * knobs.delay_us)
         cluster.in_us(delay_us, lambda: self.propose(change))
+
+    def depose(self, reachable: Iterable[MemberId]) -> None:
+        """The governor takes the master for dead, whatever it is."""
+        config = self.config
+        positions = {member: self._seen[member][1] for member in reachable if member != config.master}
+        change = failed_over(config, positions)
+        if change is not None:
+            self.propose(change)
 
     def forget(self) -> None:
         """Another one leads, and knows nobody yet. Whom it hasn't heard it gives the time to speak."""

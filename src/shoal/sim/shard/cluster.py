@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -24,7 +25,7 @@ from shoal.sim.shard.disk import ShardDisk
 from shoal.sim.shard.invariants import Invariants, Violation
 from shoal.sim.shard.knobs import MS, SECOND, Knobs, draw
 from shoal.sim.shard.member import Clock, Member, Operation
-from shoal.sim.shard.network import SHAPES, Network
+from shoal.sim.shard.network import SHAPES, Network, one_alone
 from shoal.sim.trace import Trace
 
 CALM_US: Final = 1 * SECOND
@@ -101,7 +102,7 @@ class Cluster:
         self._asks = True
         self._waiting: dict[int, int] = {}  # operations that clients wait for, and which client
         self.network = Network(self.knobs, self.rng, self.in_us)
-        ids = tuple(MemberId(id) for id in range(1, self.knobs.members + 1))
+        self._ids = ids = tuple(MemberId(id) for id in range(1, self.knobs.members + 1))
         first = Config(version=ConfigVersion(1), master=ids[0], in_sync=ids[:1], members=ids, target=ids[0])
         self.invariants = Invariants(self, promises=promises)
         self.catalog = Catalog(self, first)
@@ -113,7 +114,7 @@ class Cluster:
                 apply_entries=self.knobs.apply_entries,
             )
             drift = self.knobs.limits.drift * self.knobs.clocks
-            rate = 1 + drift * (2 * self.rng.random() - 1)
+            rate = 1 + drift * self.rng.choice((-1.0, 0.0, 1.0, 2 * self.rng.random() - 1))
             clock = Clock(lambda: self.now_us, rate, -self.rng.randint(0, 10 * SECOND))
             self.members[id] = Member(self, id, disk, clock)
         for member in self.members.values():
@@ -152,6 +153,7 @@ class Cluster:
         for client in range(knobs.clients):
             self._ask(client)
         self._recurring(40 * MS, self.catalog.govern, always=True)
+        self._recurring(10 * MS, self._look)
         for every_us, event in (
             (knobs.fault_us, self._fault),
             (knobs.hand_over_us, self._want_another_master),
@@ -162,6 +164,7 @@ class Cluster:
             self._run_until(self.now_us + CALM_US)
         self._calm_answered = self._answered
         self.harmful = True
+        self.network.be_bad()
         self._run_until(self.now_us + harm_us)
         self._heal()
         self._check_liveness()
@@ -212,12 +215,16 @@ class Cluster:
         self._waiting[operation.number] = client
         member = self._whom_to_ask()
         self.in_us(self._time(200), lambda: member.ask(operation))
-        self.in_us(100 * MS, lambda: self._is_done(operation.number))
+        self.in_us(100 * MS + 2 * self.knobs.read_us, lambda: self._is_done(operation.number))
 
     def _is_done(self, number: int) -> None:
         client = self._waiting.pop(number, None)
         if client is not None:
-            think_us = self.knobs.think_us if self.harmful else max(self.knobs.think_us, 20 * MS)
+            think_us = (
+                self.knobs.think_us
+                if self.harmful
+                else max(self.knobs.think_us, 50 * MS * self.knobs.clients)
+            )
             self.in_us(self._time(think_us), lambda: self._ask(client))
 
     def answered(self, operation: Operation, *, stale: bool = False) -> None:
@@ -231,7 +238,7 @@ class Cluster:
         reads = rng.random() < knobs.reads
         count = min(knobs.keys, rng.randint(1, knobs.writes_max))
         keys = tuple(f"k{at}" for at in rng.sample(range(knobs.keys), count))
-        absent = not reads and rng.random() < 0.1
+        absent = not reads and rng.random() < knobs.inserts
         if absent and rng.random() < 0.5:
             keys = (f"n{self._operations}",)
         return Operation(
@@ -245,10 +252,17 @@ class Cluster:
         )
 
     def _whom_to_ask(self) -> Member:
+        """Who has been told of another master late asks one of before."""
         rng = self.rng
         if rng.random() < self.knobs.stray:
-            return self.members[rng.choice(sorted(self.members))]
+            masters = self._masters()
+            return (
+                rng.choice(masters) if masters and rng.random() < 0.5 else self.members[rng.choice(self._ids)]
+            )
         return self.members[self.catalog.config.master]
+
+    def _look(self) -> None:
+        self.members[self.rng.choice(self._ids)].look([f"k{at}" for at in range(self.knobs.keys)])
 
     # --- harm ------------------------------------------------------------------------------------
 
@@ -262,13 +276,9 @@ class Cluster:
         """It comes back later; the others may notice at once."""
         self._crashes += 1
         down_us = self._time(self.knobs.down_us) if self.harmful else 10 * MS
-        self.in_us(down_us, lambda: self._restart(member))
+        self.in_us(down_us, member.restart)
         if self.rng.random() < self.knobs.notice:
             self.in_us(self._time(MS), lambda: self._notice(member))
-
-    def _restart(self, member: Member) -> None:
-        if not member.is_up:
-            member.start()
 
     def _notice(self, gone: Member) -> None:
         for member in self._up():
@@ -281,7 +291,7 @@ class Cluster:
     def _fault(self) -> None:
         rng, network = self.rng, self.network
         up = self._up()
-        match rng.randint(0, 12):
+        match rng.randint(0, 16):
             case 0 | 1 | 2:
                 order = [CATALOG, *self.members] if rng.random() < 0.5 else list(self.members)
                 rng.shuffle(order)
@@ -319,6 +329,40 @@ class Cluster:
                 member, other = rng.choice(up), rng.choice(sorted(self.members))
                 self.tell(f"{member.id} is told that {other} can't be reached")
                 member.unreachable(other)
+            case 13 | 14 | 15 | 16:
+                self.usurp()
+
+    def usurp(self) -> None:
+        """The master is well, and can't hear that another one takes over; perhaps one that has just started again."""
+        rng, network, config = self.rng, self.network, self.catalog.config
+        master = config.master
+        if rng.random() < 0.8:
+            network.cut |= {(CATALOG, master), (master, CATALOG)}
+        if rng.random() < 0.4:
+            network.cut |= one_alone([master, *(other for other in self._ids if other != master)])
+        for other in config.in_sync:
+            if other != master and rng.random() < 0.5:
+                network.clogged[other, master] = self._time(self.knobs.limits.lease_us / 2)
+        self.tell(f"{master}, the master, is taken for dead")
+        if rng.random() < 0.3 and self.members[master].is_up:
+            self.members[master].pause(self._time(1.5 * self.knobs.limits.lease_us))
+            self.tell("… and stands still")
+        if rng.random() < 0.3:
+            for member in self._up():
+                if member.id in config.in_sync and member.id != master:
+                    self.in_us(self._time(5 * MS), partial(self._start_again, member))
+        self.in_us(self._time(10 * MS), lambda: self.catalog.depose(self.members))
+        if self.harmful and rng.random() < 0.3:
+            self.in_us(self._time(self.knobs.limits.lease_us / 3), self._usurp_again)
+
+    def _usurp_again(self) -> None:
+        if self.harmful:
+            self.usurp()
+
+    def _start_again(self, member: Member) -> None:
+        if member.is_up:
+            member.crash("and comes back at once")
+            member.restart()
 
     def _nobody_leads(self) -> None:
         self.tell("the catalog has no leader")
@@ -345,7 +389,7 @@ class Cluster:
     def _heal(self) -> None:
         self.harmful = False
         self.tell("all is healed")
-        self.network.heal()
+        self.network.be_good()
         self.catalog.away = False
         for member in list(self.members.values()):
             member.disk_is_full = False
@@ -355,7 +399,8 @@ class Cluster:
     def _check_liveness(self) -> None:
         healed_us = self.now_us
         late_us = int(self.knobs.tail_us * 1.1)  # what was sent before still arrives
-        deadline_us = healed_us + _HEALED_US + late_us
+        backlog_us = self.invariants.committed * 10 * MS  # an entry at a time, with an answer to each
+        deadline_us = healed_us + _HEALED_US + late_us + backlog_us
         wanted = self._answered + max(_ENOUGH, self.knobs.clients)
         self._run_until(self.now_us + late_us)
         while self.now_us < deadline_us:

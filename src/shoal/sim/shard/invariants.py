@@ -11,7 +11,7 @@ Not here: whether anything gets done (cluster.py, after everything has healed).
 | no value is written twice | an entry is committed |
 | a read sees what is committed, and all that was answered to anybody before it was asked | an answer leaves |
 | a read on another member sees all that was answered before the time that it states | … |
-| two members never both serve | an answer leaves |
+| two members never both serve | after every step |
 | in_sync is never empty, has the master, and only its members become master | the catalog changes |
 | with `promises`: each of in_sync has all that is committed on its disk; what is told to others is on the disk | something commits, the catalog changes, a log is cut, messages leave |
 
@@ -103,9 +103,11 @@ class Invariants:
             self._check_in_sync(self._cluster.catalog.config)
 
     def after_step(self, member: Member) -> None:
-        """The commit point may have moved: with a tail, or by what a master says."""
+        """The commit point may have moved, with a tail or by what a master says; or it may have begun to serve."""
         replica = member.replica
         assert replica is not None
+        if replica.master is not None:
+            self._check_alone(member)
         commit = replica.commit
         if commit <= member.seen_commit:
             return
@@ -218,11 +220,15 @@ class Invariants:
             times.append(self._cluster.now_us)
             places.append(place)
 
-    def serves(self, member: Member) -> None:
-        """An answer leaves, that only the master may give."""
-        for other in self._cluster.members.values():
-            if other is not member and other.replica is not None and not other.is_paused:
-                if other.replica.stands(other.clock.now_us()) is not None:
+    def _check_alone(self, member: Member) -> None:
+        others = [
+            other
+            for other in self._cluster.members.values()
+            if other is not member and other.replica is not None and other.replica.master is not None
+        ]
+        if others and _serves(member):
+            for other in others:
+                if _serves(other):
                     raise Violation(f"{member.id} and {other.id} both serve")
 
     def wrote(self, key: Key, value: Value) -> None:
@@ -259,6 +265,12 @@ class Invariants:
         if place is None:
             raise Violation(f"{who} reads {value} from {key}, which isn't committed")
         return place
+
+
+def _serves(member: Member) -> bool:
+    """Might an answer leave now? Whoever stands still looks at the clock again when it goes on."""
+    replica = member.replica
+    return replica is not None and not member.is_paused and replica.stands(member.clock.now_us()) is not None
 
 
 def _named(entry: LogEntry) -> str:

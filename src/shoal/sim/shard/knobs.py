@@ -36,6 +36,9 @@ class Knobs:
     crash_at_message: float
     crash_at_save: float
     crash_at_send: float
+    crash_at_wish: float
+    late_wishes: float  # of a proposal that stays in somebody's queue
+    ambushes: float  # of the master being taken for dead right after the catalog has changed
     pauses: bool
     clocks: float  # how much of the drift that the limits allow is used
     reboots: float  # of a crash after which the clock begins anew
@@ -46,6 +49,7 @@ class Knobs:
     save_us: int
     apply_us: int
     run_us: int  # statements of a group
+    read_us: int  # a statement that reads
     apply_entries: int
     entry_writes: int
     log_max: int  # entries, before some are forgotten
@@ -64,6 +68,7 @@ class Knobs:
     keys: int
     writes_max: int  # of a statement
     reads: float
+    inserts: float  # of the writes: they fail, and tell what is there, if anything is
     stray: float  # of asking a member by chance
 
 
@@ -100,6 +105,9 @@ def draw(rng: Random, members: int | None = None) -> Knobs:
         crash_at_message=pick((0.0, 0.0, 0.0005, 0.003)),
         crash_at_save=pick((0.0, 0.0, 0.003, 0.02)),
         crash_at_send=pick((0.0, 0.0, 0.0005, 0.003)),
+        crash_at_wish=pick((0.0, 0.0, 0.05, 0.3)),
+        late_wishes=pick((0.0, 0.0, 0.3)),
+        ambushes=pick((0.0, 0.0, 0.1, 0.3)),
         pauses=pick((False, True)),
         clocks=pick((0.0, 1.0, 1.0)),
         reboots=pick((0.0, 0.3)),
@@ -109,6 +117,7 @@ def draw(rng: Random, members: int | None = None) -> Knobs:
         save_us=pick((0, 100, 2 * MS, 20 * MS)),
         apply_us=pick((0, 0, 1 * MS, 20 * MS)),
         run_us=pick((0, 0, 1 * MS, 20 * MS)),
+        read_us=pick((0, 1 * MS, 50 * MS, 300 * MS)),
         apply_entries=pick((1, 3, 100)),
         entry_writes=pick((1, 2, 100)),
         log_max=pick((3, 20, 1000)),
@@ -125,5 +134,6 @@ def draw(rng: Random, members: int | None = None) -> Knobs:
         keys=pick((1, 3, 10)),
         writes_max=pick((1, 1, 3, 6)),
         reads=pick((0.1, 0.5, 0.8)),
+        inserts=pick((0.1, 0.5)),
         stray=pick((0.0, 0.05, 0.5)),
     )

@@ -125,6 +125,10 @@ class Member:
         self._later(int(self._rng.random() * tick_us), self._tick)
         self.pump()
 
+    def restart(self) -> None:
+        if self.replica is None:
+            self.start()
+
     def _config(self) -> Config:
         return self._cluster.catalog.log[self.catalog_index]
 
@@ -259,14 +263,26 @@ class Member:
             return
         self._asked = (wish, now_us)
         catalog = self._cluster.catalog
-        self._cluster.network.send(self.id, CATALOG, lambda: catalog.propose(wish))
+        harmful, rng, knobs = self._cluster.harmful, self._rng, self._knobs
+        if harmful and rng.random() < knobs.crash_at_wish:
+            # It is back before the proposal gets anywhere.
+            self._cluster.in_us(self._time(200 * MS), lambda: catalog.propose(wish))
+            self.crash("when it has asked the catalog")
+            self._cluster.in_us(self._time(10 * MS), self.restart)
+        elif harmful and rng.random() < knobs.late_wishes:
+            self._cluster.in_us(self._time(200 * MS), lambda: catalog.propose(wish))
+        else:
+            self._cluster.network.send(self.id, CATALOG, lambda: catalog.propose(wish))
 
     # --- the loop --------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Does what the core wants done, as far as it can be done now."""
         cluster = self._cluster
+        rounds = 0
         while (replica := self.replica) is not None:
+            rounds += 1
+            assert rounds < 10_000, "it never has enough"
             cluster.invariants.after_step(self)
             if not self._send(replica.take_messages()):
                 return
@@ -278,6 +294,8 @@ class Member:
             ):
                 self._ask_for_index()
             self._ask_for_wish()
+            if self.replica is None:
+                return
             for read in replica.take_log_reads():
                 self._later(self._time(self._knobs.save_us), partial(self._has_read, read))
             for part in replica.take_chunk_reads():
@@ -463,9 +481,10 @@ class Member:
         if operation.reads:
             operation.version = replica.stands(self.clock.now_us())
             if operation.version is not None:
-                self._later(self._time(self._knobs.run_us), lambda: self._read(operation))
-            elif operation.replica_ok:
-                self._later(self._time(self._knobs.run_us), lambda: self._read_stale(operation))
+                # A reader thread takes it up some time, and it sees what is committed then, however long it takes.
+                self._later(self._time(self._knobs.read_us), lambda: self._read(operation))
+            elif operation.replica_ok and self.look(operation.keys):
+                self._cluster.answered(operation, stale=True)
             return
         if len(self._queue) < _QUEUE_MAX:
             self._queue.append(operation)
@@ -473,6 +492,9 @@ class Member:
 
     def _read(self, operation: Operation) -> None:
         operation.found = {key: self._committed_value(key) for key in operation.keys}
+        self._later(self._time(self._knobs.read_us), lambda: self._has_run(operation))
+
+    def _has_run(self, operation: Operation) -> None:
         self._reads.append(operation)
         self.pump()
 
@@ -492,22 +514,23 @@ class Member:
                 waiting.append(operation)
                 continue
             invariants = self._cluster.invariants
-            invariants.serves(self)
             for key, value in operation.found.items():
                 invariants.read(f"{self.id}, the master,", key, value, operation.floors[key])
             self._cluster.answered(operation)
         self._reads = waiting
 
-    def _read_stale(self, operation: Operation) -> None:
+    def look(self, keys: Sequence[Key]) -> bool:
+        """Somebody reads what is here, and is told how old it may be. False: that isn't known."""
         replica = self.replica
-        assert replica is not None
+        if replica is None or self.is_paused:
+            return False
         fresh_us = replica.fresh_us(self.clock.now_us())
         if fresh_us is None:
-            return
+            return False
         real_us = int(self.clock.real_us(fresh_us)) - 1
-        for key in operation.keys:
+        for key in keys:
             self._cluster.invariants.stale_read(f"{self.id}", key, self._committed_value(key), real_us)
-        self._cluster.answered(operation, stale=True)
+        return True
 
     def _begin_group(self, replica: Replica) -> bool:
         number = replica.begin_group(self.clock.now_us())
@@ -556,8 +579,6 @@ class Member:
         operations = self._groups.pop(number)
         if self._cluster.trace is not None:
             self._cluster.tell(f"{self.id} answers group {number}: {verdict.value}")
-        if verdict is Verdict.COMMITTED:
-            invariants.serves(self)
         for operation in operations:
             match verdict:
                 case Verdict.COMMITTED:

@@ -24,15 +24,24 @@ class Network:
         self._rng = rng
         self._call_in = call_in
         self._knobs = knobs
-        self._usual_us = knobs.delay_us
-        self._loss = knobs.loss
-        self._duplication = knobs.duplication
-        self._tail = knobs.tail
-        self._in_order = knobs.in_order
-        self.cut: set[Link] = set()
-        self.clogged: dict[Link, int] = {}  # µs that it takes longer
+        self.cut: set[Link]
+        self.clogged: dict[Link, int]  # µs that it takes longer
         self.now_us = 0  # told by the cluster
         self._last_arrival: dict[Link, int] = {}
+        self.be_good()
+
+    def be_good(self) -> None:
+        """As networks are on most days."""
+        self._usual_us = min(self._knobs.delay_us, 2 * MS)
+        self._loss = self._duplication = self._tail = 0.0
+        self._in_order = True
+        self.heal_links()
+
+    def be_bad(self) -> None:
+        knobs = self._knobs
+        self._usual_us = knobs.delay_us
+        self._loss, self._duplication, self._tail = knobs.loss, knobs.duplication, knobs.tail
+        self._in_order = knobs.in_order
 
     def send(self, sender: MemberId, receiver: MemberId, arrives: Callable[[], None]) -> None:
         rng, link = self._rng, (sender, receiver)
@@ -60,13 +69,6 @@ class Network:
     def heal_links(self) -> None:
         self.cut = set()
         self.clogged = {}
-
-    def heal(self) -> None:
-        """For good: from now on it is a good network."""
-        self.heal_links()
-        self._usual_us = min(self._usual_us, 2 * MS)
-        self._loss = self._duplication = self._tail = 0.0
-        self._in_order = True
 
 
 # --- shapes of partitions: the links that they cut, for members in any order ---------------------
