@@ -16,6 +16,7 @@ def test_its_place_is_still_there(bug: Bug) -> None:
     assert planted(source_of(bug), bug) != source_of(bug)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("bug", BUGS[_TODAY::5], ids=lambda bug: bug.name)
 def test_it_is_found(bug: Bug) -> None:
