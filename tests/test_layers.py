@@ -15,7 +15,7 @@ import pytest
 
 SRC: Final = Path(__file__).parent.parent / "src" / "shoal"
 
-CORES: Final = ("types", "topology", "catalog", "raft", "governor", "sql", "protocol", "pgwire")
+CORES: Final = ("types", "topology", "catalog", "raft", "shard", "governor", "sql", "protocol", "pgwire")
 
 # Besides `errors`, which is a leaf that all may import, and the package itself (its version).
 MAY_IMPORT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -24,11 +24,12 @@ MAY_IMPORT: Final[Mapping[str, tuple[str, ...]]] = {
     "topology": ("types",),
     "catalog": ("types", "topology"),
     "raft": (),
+    "shard": ("types", "topology", "catalog"),
     "governor": ("topology", "catalog"),
     "sql": ("types", "topology", "catalog"),
     "protocol": ("types",),
     "pgwire": ("types",),
-    "storage": ("raft", "catalog", "types", "topology"),
+    "storage": ("raft", "shard", "catalog", "types", "topology"),
     "node": (*CORES, "storage"),
     "sim": (*CORES, "storage"),
     "cli": ("node", "sim"),

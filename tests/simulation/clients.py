@@ -39,8 +39,12 @@ class Statement:
     origins: list[tuple[int, int]] = field(default_factory=list)  # of the entries that it has proposed
     ended: float = 0.0
     high: int = 0  # the last entry that anybody had applied
+    applied: dict[str, int] = field(
+        default_factory=dict
+    )  # then, by those that ran; by their names in the catalog
     outcome: str = ""  # ok, error, lost
     tag: str = ""
+    warned: bool = False  # that not every instance has it
     sqlstate: str = ""
     message: str = ""
     rows: list[tuple[bytes | None, ...]] = field(default_factory=list)
@@ -159,6 +163,9 @@ class SimClient:
         statement.outcome = outcome
         statement.ended = self._cluster.scheduler.now
         statement.high = self._log.last
+        for instance in self._cluster.running:
+            if instance.node is not None and instance.node.cluster.instance is not None:
+                statement.applied[instance.node.cluster.instance.name] = instance.node.log.applied
         self.said.append(statement)
         self._cluster.scheduler.note(str(statement))
         self._log.on_answer(statement)
@@ -172,6 +179,8 @@ class SimClient:
         match message:
             case m.ErrorResponse():
                 statement.sqlstate, statement.message = message.sqlstate, message.message
+            case m.NoticeResponse():
+                statement.warned = statement.warned or message.sqlstate == "01000"
             case m.CommandComplete():
                 statement.tag = message.tag
             case m.DataRow():

@@ -39,20 +39,23 @@ from shoal.catalog.entries import (
     DdlPrepare,
     Record,
     SchemaChange,
+    decode_record,
     encode_record,
 )
 from shoal.catalog.entries import (
     Dml as DmlEntry,
 )
+from shoal.catalog.members import instance_of_row
 from shoal.catalog.rights import ADMIN_ID, Privilege, refuse_schema_change
 from shoal.catalog.schema import Table
-from shoal.catalog.system import PICO_DB_CONFIG, SYSTEM_TABLES
+from shoal.catalog.system import PICO_DB_CONFIG, PICO_INSTANCE, SYSTEM_TABLES
 from shoal.errors import ObjectInUse, ShoalError
 from shoal.node.raft_loop import Saved
 from shoal.sql.bind.acl import bind_acl
 from shoal.sql.bind.schema_changes import bind_schema_change
 from shoal.sql.parser import parse_one
 from shoal.storage.catalog_db import CatalogDb
+from shoal.topology.cluster import Variant
 from tests.simulation.workload import Acl, Ddl, Dml, Duplicate, Insert, Op, Read, Rows, Setting, ShardedInsert
 
 if TYPE_CHECKING:
@@ -85,6 +88,8 @@ class Log:
         self.installed = 0  # snapshots
 
     def watch(self, db: CatalogDb, value: object) -> None:
+        if not self.entries:
+            self._take_founding(db)
         if not isinstance(value, Saved):
             return
         if value.installed is not None:
@@ -110,6 +115,13 @@ class Log:
                         f"{entry.record} is in the log twice, as {self.by_origin[origin]} and {entry.index}"
                     )
                 self.by_origin[origin] = entry.index
+
+    def _take_founding(self, db: CatalogDb) -> None:
+        """What the cluster begins with was never applied as entries are."""
+        found = db.read('SELECT "index", term, kind, data FROM _raft_log WHERE "index" <= 2 AND kind = 0')
+        for index, term, _, data in found:
+            record = decode_record(data)
+            self.entries[index] = Logged(index, term, record, encode_record(record))
 
     def of(self, statement: Statement) -> list[int]:
         """The entries that come from it."""
@@ -147,7 +159,7 @@ class Replay:
         self.log = log
         self.catalogs: list[Catalog] = [catalog_of_rows({table.id: () for table in SYSTEM_TABLES})]
         self._tables: dict[tuple[int, int], _Table] = defaultdict(_Table)
-        self.settings: dict[int, list[tuple[str, object]]] = {}
+        self._states: list[tuple[int, str, bool]] = []  # of instances: since when they are Online, or aren't
         self.ends: dict[int, tuple[int, DdlAbort | None]] = {}  # by version: where, and how
         for index in range(1, log.last + 1):
             logged = log.entries.get(index)
@@ -159,14 +171,22 @@ class Replay:
                         raise Disagreement(f"entry {index} ends a change that isn't pending: {entry}")
                     self.ends[entry.version] = index, entry if isinstance(entry, DdlAbort) else None
                 if isinstance(entry, DmlEntry):
-                    self._take(catalog, index, entry)
+                    self._take_rows(catalog, index, entry)
                 catalog = apply(catalog, entry, index, logged.term).catalog
             elif logged is None and index > 2:
                 raise Disagreement(f"nobody has applied entry {index}, and somebody entry {log.last}")
             self.catalogs.append(catalog)
 
-    def _take(self, catalog: Catalog, index: int, entry: DmlEntry) -> None:
+    def online_at(self, index: int) -> set[str]:
+        """Names of instances."""
+        last = {name: online for since, name, online in self._states if since <= index}
+        return {name for name, online in last.items() if online}
+
+    def _take_rows(self, catalog: Catalog, index: int, entry: DmlEntry) -> None:
         for change in entry.changes:
+            if change.table_id == PICO_INSTANCE.id:
+                online = change.row is not None and _is_online(change.row)
+                self._states.append((index, change.key[0], online))
             table = catalog.schema.tables_by_id.get(change.table_id)  # type: ignore[call-overload]
             if table is None:
                 raise Disagreement(f"entry {index} writes into a table that there isn't: {entry}")
@@ -185,6 +205,10 @@ class Replay:
 
     def rows(self, table: Table, index: int) -> Rows:
         return self._tables[table.id, table.generation].at(index)
+
+
+def _is_online(row: tuple[object, ...]) -> bool:
+    return instance_of_row(row).current.variant is Variant.ONLINE  # type: ignore[arg-type]
 
 
 # --- holding answers against it ------------------------------------------------------------------
@@ -422,6 +446,7 @@ def _check_ddl(replay: Replay, statement: Statement, op: Ddl, entry: int | None)
             raise Disagreement(f"it was acknowledged, and aborted by entry {end}: {aborted}")
         if end > statement.high:
             raise Disagreement(f"it was acknowledged before entry {end}, which commits it")
+        _check_everywhere(replay, statement, end)
         return
     if aborted is None:
         raise Disagreement(f"it has failed, and was committed by entry {end}")
@@ -429,6 +454,15 @@ def _check_ddl(replay: Replay, statement: Statement, op: Ddl, entry: int | None)
         raise Disagreement(f"it was aborted for another reason: {aborted}")
     if end > statement.high:
         raise Disagreement(f"its failure was told before entry {end}, which aborts it")
+
+
+def _check_everywhere(replay: Replay, statement: Statement, entry: int) -> None:
+    """Who hears `ok` may rely on it at every instance that was Online when it happened."""
+    if statement.outcome != "ok" or statement.warned:
+        return
+    for name in sorted(replay.online_at(entry)):
+        if statement.applied.get(name, entry) < entry:
+            raise Disagreement(f"{name} was Online, and hasn't applied entry {entry} when it is acknowledged")
 
 
 def _may_be_aborted(change: SchemaChange, aborted: DdlAbort) -> bool:
@@ -466,6 +500,8 @@ def _check_acl(replay: Replay, statement: Statement, op: Acl, entry: int | None)
             for index in _states(replay, statement)
         ):
             raise Disagreement("it did nothing, and in every state since it began there was something to do")
+        if entry is not None:
+            _check_everywhere(replay, statement, entry)
         return
     if entry is not None:
         raise Disagreement(f"it has failed, and is in the log as entry {entry}")

@@ -52,6 +52,7 @@ class Knobs:
     on_leader: float  # of a fault
     wal_count_max: int | None  # entries: with few of them, whoever comes back gets a snapshot
     early: bool  # faults begin before the cluster is whole
+    late: int  # machines that join later
     expel: bool
 
 
@@ -81,7 +82,7 @@ def draw(rng: Random, instances: int | None = None) -> Knobs:
         },
         network=network,
         threads=threads,
-        seconds=rng.uniform(20, 40),
+        seconds=rng.uniform(12, 25),
         clients=pick((2, 3, 4, 6)),
         think=pick((0.02, 0.1, 0.3)),
         ddl=pick((1, 1, 3)),
@@ -97,5 +98,6 @@ def draw(rng: Random, instances: int | None = None) -> Knobs:
         on_leader=pick((0.2, 0.5, 0.9)),
         wal_count_max=pick((None, None, 10, 40)),
         early=rng.random() < 0.2,
-        expel=rng.random() < 0.15,
+        late=pick((0, 0, 0, 1, 2)),
+        expel=rng.random() < 0.25,
     )

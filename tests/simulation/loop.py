@@ -70,6 +70,8 @@ class Scheduler:
         self.steps = 0
         self.problems: list[str] = []  # what nobody caught: each is a bug
         self.before: Callable[[Handle], None] | None = None  # called with every event that is about to happen
+        # The context of a new task, where it isn't that of whoever makes it.
+        self.context_of: Callable[[InstanceLoop, Any], Context | None] = lambda loop, coroutine: None
         self._ready: deque[Handle] = deque()
         self._later: list[tuple[float, int, Handle]] = []
         self._count = 0
@@ -211,6 +213,7 @@ class InstanceLoop(asyncio.AbstractEventLoop):
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
+        context = context or self.scheduler.context_of(self, coro)
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         if len(self._tasks) >= self._tasks_kept:
             self._tasks = [kept for kept in self._tasks if (found := kept()) is not None and not found.done()]

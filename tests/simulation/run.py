@@ -15,8 +15,6 @@ from random import Random
 from typing import Final
 
 from shoal.node.instance import Node
-from shoal.topology.cluster import Variant
-from tests.simulation import files
 from tests.simulation.clients import SimClient, Statement, follow_origins
 from tests.simulation.cluster import SimCluster
 from tests.simulation.history import Disagreement, Log, check
@@ -30,9 +28,7 @@ from tests.simulation.workload import (
     USERS,
     Acl,
     Ddl,
-    Expel,
     Op,
-    ShardedInsert,
     Workload,
     create_table,
 )
@@ -121,6 +117,10 @@ class Run:
         self.scheduler.call_later(0.0, self._make_tables)
         for client in self.clients:
             self.scheduler.call_later(self.rng.random(), self._next, client)
+        for _ in range(knobs.late):
+            self.scheduler.call_later(self.rng.uniform(0, knobs.seconds), self._add)
+        if knobs.expel:
+            self.scheduler.call_later(self.rng.uniform(0, knobs.seconds), self._expel)
         cluster.run(knobs.seconds)
         self._end_faults()
         cluster.run(0.0)
@@ -148,6 +148,26 @@ class Run:
     def _start(self, instance: SimInstance) -> None:
         if not instance.is_up and not instance.expelled:
             instance.start()
+
+    def _add(self) -> None:
+        late = self.cluster.add()
+        self.outcome.faults["join"] += 1
+        self._look_after(late)
+        self._start(late)
+
+    def _expel(self) -> None:
+        """Somebody other than the first, which has all the buckets."""
+        victim = self.rng.choice(self.cluster.instances[1:])
+        asked = self.cluster.instances[0]
+        client = SimClient(self.cluster, self.log, 99, Random(0))
+        if not self.active or victim.expelled or len(self.cluster.members) < 3:
+            return
+        if victim.node is None or not client.connect(asked):
+            self.scheduler.call_later(0.5, self._expel)
+            return
+        self.outcome.faults["expel"] += 1
+        uuid = victim.node.cluster.identity.instance_uuid
+        client.ask(Op(f"ALTER SYSTEM EXPEL INSTANCE '{uuid}' FORCE"))
 
     # --- clients ---------------------------------------------------------------------------------
 
@@ -305,21 +325,11 @@ class Run:
 
     def _until_whole(self, when: str) -> None:
         try:
-            self.cluster.until(self._is_whole, HEAL_SECONDS)
+            self.cluster.until(self.cluster.is_whole, HEAL_SECONDS)
         except AssertionError as error:
             if self.scheduler.problems:
                 raise
-            raise Disagreement(f"not whole {when}: {error}\n{self._standing()}") from None
-
-    def _is_whole(self) -> bool:
-        """Everybody is there, has applied the same, and nothing is left to be done."""
-        members = [instance for instance in self.cluster.instances if not instance.expelled]
-        if any(not instance.is_online or instance.is_frozen for instance in members):
-            return False
-        nodes = [instance.node for instance in members if instance.node is not None]
-        if len({node.log.applied for node in nodes}) != 1:
-            return False
-        return all(_is_quiet(node) for node in nodes) and sum(n.cluster.raft.is_leader for n in nodes) == 1
+            raise Disagreement(f"not whole {when}: {error}\n{self.cluster.standing()}") from None
 
     def _until_idle(self) -> None:
         """Every statement is answered."""
@@ -330,24 +340,6 @@ class Run:
                 raise
             waits = [str(client.statement) for client in self.clients if client.statement is not None]
             raise Disagreement("never answered:\n" + "\n".join(waits)) from None
-
-    def _standing(self) -> str:
-        lines = []
-        for instance in self.cluster.instances:
-            node = instance.node
-            what = (
-                "down"
-                if node is None
-                else f"{node.cluster.raft.status()} pending {dict(node.catalog.pending)}"
-            )
-            if node is not None:
-                what += f" behind {sorted(node.own_tables.behind)}"
-                what += "".join(
-                    f"\n      {other.name} {other.current} → {other.target}"
-                    for other in node.cluster.topology.instances.values()
-                )
-            lines.append(f"  {instance.name} online {instance.is_online}: {what} {instance.ended_by[-1:]}")
-        return "\n".join(lines)
 
     def _still_works(self) -> None:
         for instance in self.cluster.instances:
@@ -373,7 +365,7 @@ class Run:
             except AssertionError as error:
                 if self.scheduler.problems:
                     raise
-                raise Disagreement(f"{error}\n{self._standing()}") from None
+                raise Disagreement(f"{error}\n{self.cluster.standing()}") from None
             if statement.outcome != "ok":
                 raise Disagreement(f"it should have worked: {statement}")
         client.disconnect()
@@ -392,38 +384,12 @@ class Run:
                 name = " ".join(statement.tag.split()[:2]) if isinstance(statement.op, Ddl | Acl) else ""
                 outcome.kinds[name or type(statement.op).__name__] += 1
         self.cluster.check()
-        members = [instance for instance in self.cluster.instances if not instance.expelled]
-        files.same_catalogs(instance.directory for instance in members)
-        for instance in members:
-            assert instance.node is not None
-            files.own_tables(instance.node, instance.directory)
+        self.cluster.check_files()
         replay = check(self.log, said)
-        for instance in members:
+        for instance in self.cluster.members:
             assert instance.node is not None
             if instance.node.catalog != replay.catalogs[instance.node.log.applied]:
                 raise Disagreement(f"the catalog of {instance.name} isn't what the log adds up to")
-        self._check_rows(members[0])
-        self._check_sharded(said)
-
-    def _check_rows(self, instance: SimInstance) -> None:
-        pass
-
-    def _check_sharded(self, said: list[Statement]) -> None:
-        assert not any(isinstance(s.op, (ShardedInsert, Expel)) and s.outcome == "?" for s in said)
-
-
-def _is_quiet(node: Node) -> bool:
-    topology = node.cluster.topology
-    return (
-        not node.catalog.pending
-        and not node.own_tables.behind
-        and not node.cluster._governing._busy
-        and all(
-            instance.is_expelled or (instance.is_online and instance.current == instance.target)
-            for instance in topology.instances.values()
-        )
-        and all(instance.current.variant is not Variant.OFFLINE for instance in topology.instances.values())
-    )
 
 
 def _campaign(node: Node) -> None:

@@ -28,12 +28,13 @@ from tests.linearizable import Operation, explanation, register, set_of_numbers
 
 REGISTERS: Final = 20_000
 OPERATIONS_PER_KEY: Final = 160
-ABREAST: Final = 4  # keys of each kind that are in use at a time
+ABREAST: Final = 2  # keys of each kind that are in use at a time
 STATEMENT_SECONDS: Final = 2.0
 
 SCHEMA: Final = (
     "CREATE TABLE registers (k INT PRIMARY KEY, v INT NOT NULL, version INT NOT NULL) DISTRIBUTED GLOBALLY",
     "CREATE TABLE members (k INT, element INT, touched INT, PRIMARY KEY (k, element)) DISTRIBUTED GLOBALLY",
+    "CREATE TABLE lists (k INT, id INT, place INT NOT NULL, PRIMARY KEY (k, id)) DISTRIBUTED GLOBALLY",
     "CREATE TABLE tokens (id INT PRIMARY KEY, token INT NOT NULL) DISTRIBUTED GLOBALLY",
     "CREATE UNIQUE INDEX tokens_token ON tokens (token)",
     # Short enough for members that were away to need snapshots.
@@ -71,6 +72,16 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
+class Appended:
+    """An element that was to come behind all others of a list, and its place there; None: unknown."""
+
+    id: int
+    place: int | None
+    called: float
+    answered: float
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """A plain read of a register, or an acknowledged write, through one instance."""
 
@@ -89,12 +100,16 @@ class Load:
         self.registers: dict[int, list[Operation]] = {}
         self.sets: dict[int, list[Operation]] = {}
         self.seen: dict[Instance, list[Seen]] = {}
+        self.lists: dict[int, list[Appended]] = {}
         self.tokens: dict[int, list[tuple[int, bool | None]]] = {}  # token → (id, was it taken by that one?)
         self.acknowledged = 0
         self.answers: Counter[str] = Counter()
         self.failures: list[BaseException] = []
         self._cluster = cluster
-        self._register_keys, self._set_keys = Keys(), Keys()
+        self._register_keys, self._set_keys, self._list_keys = Keys(), Keys(), Keys()
+        # What others were told last: through another instance it may not be there yet.
+        self._last_value: dict[int, int] = {}
+        self._last_element: dict[int, int] = {}
         self._values = count(1)
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -143,8 +158,8 @@ class Load:
         return not connection.closed
 
     def _operations(self, chance: random.Random) -> Callable[[Instance, Connection, random.Random], None]:
-        kinds = (self._on_register, self._on_set, self._on_token, self._plain_read)
-        return chance.choices(kinds, (5, 4, 1, 2))[0]
+        kinds = (self._on_register, self._on_set, self._on_list, self._on_token, self._plain_read)
+        return chance.choices(kinds, (5, 4, 2, 1, 2))[0]
 
     def _ask(self, connection: Connection, sql: str, *given: int) -> list[tuple[Any, ...]] | str | None:
         """The rows; or "duplicate"; or None if nobody knows. Raises Refused."""
@@ -187,13 +202,7 @@ class Load:
         key, value = self._register_keys.take(chance), next(self._values)
         assert key < REGISTERS
         what = chance.choices(("write", "swap", "read"), (3, 4, 3))[0]
-        before = 0
-        if what == "swap":
-            with suppress(psycopg.OperationalError):  # only a guess
-                found = connection.execute("SELECT v FROM registers WHERE k = %s", (key,)).fetchone()
-                before = found[0] if found is not None else 0
-            if connection.closed:
-                return
+        before = self._last_value.get(key, 0)
         called = time.monotonic()
         with suppress(Refused):
             if what == "write":
@@ -216,12 +225,15 @@ class Load:
             self._note(self.registers, key, what, given, answer, called)
             if rows:
                 ((version, now),) = rows
+                self._last_value[key] = now  # type: ignore[assignment]
                 self._saw(instance, Seen(key, version, now, called, time.monotonic(), plain=False))  # type: ignore[arg-type]
 
     def _on_set(self, instance: Instance, connection: Connection, chance: random.Random) -> None:
         key = self._set_keys.take(chance)
         what = chance.choices(("add", "remove", "read"), (5, 2, 3))[0]
         element = next(self._values) if chance.random() < 0.5 else chance.randint(-6, -1)
+        if what == "remove" and chance.random() < 0.7:
+            element = self._last_element.get(key, element)
         called = time.monotonic()
         with suppress(Refused):
             if what == "add":
@@ -237,7 +249,23 @@ class Load:
                 rows = self._ask(connection, sql, key)
                 answer = None if rows is None else frozenset(row[0] for row in rows)  # type: ignore[misc]
             given = () if what == "read" else (element,)
+            if what == "add" and answer:
+                self._last_element[key] = element
             self._note(self.sets, key, what, given, answer, called)
+
+    def _on_list(self, instance: Instance, connection: Connection, chance: random.Random) -> None:
+        """The row that is written rests on all others, and has none of their keys."""
+        key, own = self._list_keys.take(chance), next(self._values)
+        called = time.monotonic()
+        sql = (
+            "INSERT INTO lists SELECT %s::INT, %s::INT, count(*) FROM lists WHERE k = %s::INT RETURNING place"
+        )
+        with suppress(Refused):
+            rows = self._ask(connection, sql, key, own, key)
+            place = None if rows is None else rows[0][0]
+            answered = math.inf if rows is None else time.monotonic()
+            with self._lock:
+                self.lists.setdefault(key, []).append(Appended(own, place, called, answered))  # type: ignore[arg-type]
 
     def _on_token(self, instance: Instance, connection: Connection, chance: random.Random) -> None:
         """Whoever comes first gets it: others under other keys are refused, through whatever instance."""
@@ -280,15 +308,27 @@ class Nemesis:
         faults = list(_FAULTS)
         self._chance.shuffle(faults)
         at = 0
+        self._heal()
         while time.monotonic() < deadline and not until():
             fault = faults[at % len(faults)]
             at += 1
             begun = time.monotonic()
             getattr(self, fault)()
-            self._links.heal()
+            self._heal()
             self._restart()
             self.done.append((fault, round(time.monotonic() - begun, 1)))
             self._rest(0.0, 0.8)
+        self._links.heal()
+
+    def _heal(self) -> None:
+        """No network is as quick as loopback. Where nobody is ever behind the others, old decisions are never met."""
+        self._links.heal()
+        self._delay(0.015)
+
+    def _delay(self, most: float) -> None:
+        for one in self._cluster.instances:
+            for other in self._others(one):
+                self._links.delay(self._name(one), other, self._chance.uniform(0.0, most))
 
     def _rest(self, least: float, most: float) -> None:
         time.sleep(self._chance.uniform(least, most) * self._cluster.timing_scale)
@@ -368,13 +408,11 @@ class Nemesis:
         self._rest(0.2, 2.0)
         other.kill()
         self._rest(0.0, 0.5)
-        self._links.heal()
+        self._heal()
         self._rest(0.5, 1.5)
 
     def delay_all(self) -> None:
-        for one in self._cluster.instances:
-            for other in self._others(one):
-                self._links.delay(self._name(one), other, self._chance.uniform(0.0, 0.15))
+        self._delay(0.15)
         self._rest(0.5, 2.0)
 
     def trickle_one(self) -> None:
@@ -384,11 +422,11 @@ class Nemesis:
         self._rest(0.5, 2.0)
 
     def reset_all(self) -> None:
-        for _ in range(3):
+        for _ in range(6):
             for one in self._cluster.instances:
                 for other in self._others(one):
                     self._links.reset(self._name(one), other)
-            self._rest(0.05, 0.3)
+            self._rest(0.05, 0.4)
 
     def half_open_one(self) -> None:
         one = self._one()
@@ -416,6 +454,9 @@ def check(cluster: Cluster, load: Load) -> None:
         sets: dict[int, set[int]] = {}
         for key, element in connection.execute("SELECT k, element FROM members"):
             sets.setdefault(key, set()).add(element)
+        lists: dict[int, dict[int, int]] = {}
+        for key, own, place in connection.execute("SELECT k, id, place FROM lists"):
+            lists.setdefault(key, {})[own] = place
         tokens = {token: own for own, token in connection.execute("SELECT id, token FROM tokens")}
     now = time.monotonic()
     for key, history in load.registers.items():
@@ -425,6 +466,8 @@ def check(cluster: Cluster, load: Load) -> None:
         last = Operation("read", (), frozenset(sets.get(key, ())), now, now + 1)
         found = explanation([*history, last], set_of_numbers, frozenset())
         _explained(f"set {key}", [*history, last], found)
+    for key, appended in load.lists.items():
+        _in_order(f"list {key}", lists.get(key, {}), appended)
     for token, asking in load.tokens.items():
         got = [own for own, taken in asking if taken]
         assert len(got) <= 1, f"token {token} was given to {got}"
@@ -436,6 +479,20 @@ def check(cluster: Cluster, load: Load) -> None:
         assert token not in tokens or tokens[token] in may, (token, tokens.get(token), asking)
     for instance, seen in load.seen.items():
         _never_back(instance, seen)
+
+
+def _in_order(what: str, places: dict[int, int], appended: list[Appended]) -> None:
+    """Each came behind all that were there: so places are without gaps, and in the order of time."""
+    assert sorted(places.values()) == list(range(len(places))), f"{what}: {sorted(places.values())}"
+    assert places.keys() <= {each.id for each in appended}, what
+    for each in appended:
+        assert each.place in (None, places.get(each.id)), (
+            f"{what}: {each}, but it is at {places.get(each.id)}"
+        )
+    there = sorted((each for each in appended if each.id in places), key=lambda each: places[each.id])
+    for at, later in enumerate(there):
+        for earlier in there[:at]:
+            assert earlier.called <= later.answered, f"{what}: {later} came before {earlier} was asked for"
 
 
 def _explained(what: str, history: list[Operation], found: list[Operation] | None) -> None:

@@ -233,3 +233,23 @@ def test_short_absences_need_no_snapshot(clusters: Clusters) -> None:
         cluster.same_everywhere()
     time.sleep(0.1)
     assert "made a snapshot" not in leader.log()
+
+
+def test_a_log_that_is_cut_after_every_entry(clusters: Clusters) -> None:
+    """Whoever waits for the end of a schema change learns of it all the same, and whoever is an entry behind catches up."""
+    cluster = clusters(3)
+    cluster.start()
+    cluster.settle().execute("ALTER SYSTEM SET raft_wal_count_max = 1")
+    for number, instance in enumerate(cluster.instances):
+        instance.execute(
+            f"CREATE TABLE t{number} (id INT PRIMARY KEY) DISTRIBUTED GLOBALLY",
+            f"INSERT INTO t{number} VALUES (1), (2)",
+            f"ALTER TABLE t{number} ADD COLUMN n INT",
+            f"UPDATE t{number} SET n = id WHERE id > 0",
+            f"CREATE UNIQUE INDEX t{number}_n ON t{number} (n)",
+        )
+        with instance.connect() as connection:
+            assert sqlstate(connection, f"INSERT INTO t{number} VALUES (3, 1)") == "23505"
+    contents = cluster.same_everywhere()
+    assert contents["t0"] == contents["t1"] == contents["t2"] == ["(1, 1)", "(2, 2)"]
+    assert all(log_length(instance) <= 2 for instance in cluster.instances)

@@ -82,20 +82,26 @@ def test_no_update_is_lost(three: Cluster) -> None:
 
 
 def test_a_decision_rests_on_all_that_it_has_read(three: Cluster) -> None:
-    """The next number is one more than the greatest: of rows that may come meanwhile, too."""
+    """Each row says how many there were before it: of those that others write meanwhile, too."""
     three.instances[0].execute(
-        "CREATE TABLE numbers (id INT PRIMARY KEY, client INT NOT NULL) DISTRIBUTED GLOBALLY"
+        "CREATE TABLE numbers (id INT PRIMARY KEY, place INT NOT NULL) DISTRIBUTED GLOBALLY",
+        "CREATE TABLE greatest (id INT PRIMARY KEY, client INT NOT NULL) DISTRIBUTED GLOBALLY",
     )
 
     def take(connection: Connection, number: int) -> None:
-        for _ in range(10):
+        for n in range(10):
             connection.execute(
-                "INSERT INTO numbers SELECT COALESCE(max(id), 0) + 1, %s::INT FROM numbers", (number,)
+                "INSERT INTO numbers SELECT %s::INT, count(*) FROM numbers", (number * 100 + n,)
+            )
+            connection.execute(
+                "INSERT INTO greatest SELECT COALESCE(max(id), 0) + 1, %s::INT FROM greatest", (number,)
             )
 
     through_all(three, take)
     three.same_everywhere()
-    assert rows(three.instances[1], "SELECT id FROM numbers ORDER BY id") == [(n,) for n in range(1, 61)]
+    asked = three.instances[1]
+    assert rows(asked, "SELECT place FROM numbers ORDER BY place") == [(n,) for n in range(60)]
+    assert rows(asked, "SELECT id FROM greatest ORDER BY id") == [(n,) for n in range(1, 61)]
 
 
 def test_one_unique_value_is_given_to_one(three: Cluster) -> None:

@@ -413,7 +413,8 @@ def test_four_wrong_passwords_lock_a_user(
             return row == (1,)
 
         eventually(lambda: not may_log_in(), 10 * timing_scale, "it is locked in the catalog")
-        assert f"Maximum number of login attempts exceeded; user '{user}' blocked" in shared.log()
+        blocked = f"Maximum number of login attempts exceeded; user '{user}' blocked"
+        eventually(lambda: blocked in shared.log(), 10 * timing_scale, "the log tells of it")
         admin.execute(f"ALTER USER {user} LOGIN".encode())
         for _ in range(3):
             assert refused_login(shared, user, "wrong")

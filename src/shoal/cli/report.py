@@ -312,8 +312,10 @@ def judge(instances: Sequence[Known], heard: Mapping[str, Heard]) -> Verdict:
                 f"{answering} of {len(view.voters)} voters {'answers' if answering == 1 else 'answer'}, "
                 f"and {majority} are needed to change the catalog"
             )
-    for each in members.values():
+    for raft_id, each in members.items():
         problems += _problems_of(each, heard[each.name])
+        if leader_id is not None and raft_id in views and not views[raft_id].leader_id:
+            problems.append(f"{each.name} hears no leader: it may be cut off from the others")
     problems += _different_versions(members.values(), heard)
     roles: dict[int, str] = {}
     if view is not None:

@@ -55,7 +55,17 @@ class Applied:
         self._address = address
         self._settled = settled
         self._call_seconds = _CALL_SECONDS * scale
+        self._online: dict[str, Instance] = {}  # by uuid
+        self._left: dict[str, tuple[Instance, int]] = {}  # who was Online, and the entry since which it isn't
         rpc.handle(HasApplied, self._on_has_applied)
+
+    def on_topology(self) -> None:
+        """To be called after every entry that changes who is there."""
+        now = {other.uuid: other for other in self._topology().instances.values() if _is_online(other)}
+        for uuid, instance in self._online.items():
+            if uuid not in now:
+                self._left[uuid] = instance, self._log.applied
+        self._online = now
 
     async def everywhere(self, index: int, deadline: float) -> tuple[str, ...]:
         """Returns when it has taken effect on every instance that is Online, or at the deadline (of the loop's clock).
@@ -64,14 +74,12 @@ class Applied:
             await self._log.wait_applied(index, deadline)
         except TimeoutError:
             pass
-        # As the entry found it, or later: whoever has come Online since has it.
-        online = [
-            instance
-            for _, instance in sorted(self._topology().instances.items())
-            if instance.current.variant is Variant.ONLINE
-        ]
-        answers = await asyncio.gather(*(self._has(instance, index, deadline) for instance in online))
-        return tuple(instance.name for instance, there in zip(online, answers, strict=True) if not there)
+        # Whoever has come Online since the entry has it. Whoever has left since may be serving somebody all the same.
+        online = {other.uuid: other for other in self._topology().instances.values() if _is_online(other)}
+        left = {uuid: instance for uuid, (instance, since) in self._left.items() if since > index}
+        asked = sorted((left | online).values(), key=lambda instance: instance.name)
+        answers = await asyncio.gather(*(self._has(instance, index, deadline) for instance in asked))
+        return tuple(instance.name for instance, there in zip(asked, answers, strict=True) if not there)
 
     async def _has(self, instance: Instance, index: int, deadline: float) -> bool:
         if instance.uuid == self._self_uuid:
@@ -93,7 +101,7 @@ class Applied:
                 except ShoalError:
                     pass  # not yet, or it can't be reached
             now = self._topology().by_uuid.get(instance.uuid)
-            if now is None or now.current.variant is not Variant.ONLINE:
+            if now is None or not _is_online(now):
                 return False
             if now.current.incarnation > instance.current.incarnation:
                 return True
@@ -109,3 +117,7 @@ class Applied:
             raise RetryableError(f"entry {request.index} has not arrived here yet") from None
         await self._settled()
         return Done(self._log.applied)
+
+
+def _is_online(instance: Instance) -> bool:
+    return instance.current.variant is Variant.ONLINE

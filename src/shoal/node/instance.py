@@ -184,6 +184,8 @@ class Node:
         cluster.rpc.admit_clients(lambda name: self.accounts.exchange(name, "RPC", scram_only=True))
         self.facts = facts_of(self.config, cluster)
         cluster.on_topology.append(self._on_mastership)
+        cluster.on_topology.append(self.applied.on_topology)
+        self.applied.on_topology()
         self._masters_in: frozenset[TierName] = frozenset()
 
     def _on_mastership(self) -> None:

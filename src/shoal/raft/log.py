@@ -99,10 +99,14 @@ class Log:
         assert self.commit <= self.saved, (self.commit, self.saved)
         del self._entries[self.saved - self.mark.index :]
 
-    def was_saved(self, last: Entry) -> None:
-        """The disk has everything up to this entry; unless it was replaced here meanwhile."""
-        if last.index > self.saved and self.term_at(last.index) == last.term:
-            self.saved = last.index
+    def was_saved(self, entries: Sequence[Entry]) -> None:
+        """The disk has these, and all before them. Their tail may have been replaced here meanwhile."""
+        for entry in reversed(entries):
+            if entry.index <= self.saved:
+                break
+            if self.term_at(entry.index) == entry.term:
+                self.saved = entry.index
+                break
 
     def conflict_hint(self, index: Index, term: Term) -> Index:
         """The greatest index up to `index` whose term is at most `term`: above it nothing can match a log that has

@@ -276,7 +276,7 @@ class Node:
         if ready.save is None:
             return
         if ready.save.entries:
-            log.was_saved(ready.save.entries[-1])
+            log.was_saved(ready.save.entries)
             if self.is_leader:
                 self.progress[self.id].matched(log.saved)
                 if self._commit():

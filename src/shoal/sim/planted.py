@@ -2,7 +2,7 @@
 
 Here: PLANTED, all of them, and Planted.on(), which switches one on for a while.
 Not here: looking for one (campaign.py), which of them a test looks for (tests/unit/sim/test_planted.py), how long each
-took to find (docs/simulation.md).
+took to find is what `pytest -m slow tests/unit/sim -s` prints.
 
 A simulation that finds nothing may mean that there is nothing to find, or that it looks badly. These say which.
 
@@ -171,8 +171,8 @@ leader-counts-itself-early: a leader counts its own copy before it is saved
 
 saved-by-index-only: an entry that took the place of one being saved passes for saved
     Log.was_saved
-    - last.index > self.saved and self.term_at(last.index) == last.term
-    + last.index > self.saved
+    - if self.term_at(entry.index) == entry.term:
+    + if entry.index > self.saved:
 
 truncates-on-every-append: an old append cuts off what came after it
     Log.merge

@@ -73,6 +73,13 @@ def test_the_leader_is_the_one_of_the_newest_term() -> None:
     assert verdict.roles[3] == "voter"
 
 
+def test_one_that_hears_no_leader() -> None:
+    """We reach it, and the others don't."""
+    assert problems(THREE, {**WELL, "i3": running("pre-candidate", leader_id=0)}) == (
+        "i3 hears no leader: it may be cut off from the others",
+    )
+
+
 def test_one_that_is_silent() -> None:
     assert problems(THREE, {**WELL, "i3": SILENT}) == (
         "i3 does not answer at 127.0.0.1:5329: connection refused",

@@ -159,6 +159,21 @@ def test_who_goes_offline_meanwhile_is_named_at_once() -> None:
     run(main)
 
 
+def test_who_went_offline_by_a_later_entry_is_named() -> None:
+    async def main(ground: Ground) -> None:
+        three = await Three.at(ground, applied=7)
+        three.asking[1].on_topology()
+        three.cuts[3].freeze()
+        three.logs[1].move(8)
+        three.becomes(3, Variant.OFFLINE, 1)
+        three.asking[1].on_topology()
+        three.logs[2].move(8)
+        assert await three.ask(ground, 7, 30) == ("i3",)
+        assert await three.ask(ground, 8, 30) == ()
+
+    run(main)
+
+
 def test_who_comes_back_meanwhile_has_it() -> None:
     async def main(ground: Ground) -> None:
         three = await Three.at(ground, applied=7)
